@@ -1,0 +1,44 @@
+# Compiler settings that every target shares.
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1")
+set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1 -DFIRN_DEBUG=1")
+
+add_library(firn_options INTERFACE)
+target_compile_options(firn_options INTERFACE
+  -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Werror
+  -fno-strict-aliasing
+  # Codes must not depend on whether a compiler fuses a multiply with an add.
+  -ffp-contract=off)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # GCC 12 reports both falsely inside std::string and std::vector.
+  target_compile_options(firn_options INTERFACE -Wno-restrict -Wno-stringop-overread)
+endif()
+target_include_directories(firn_options INTERFACE ${PROJECT_SOURCE_DIR})
+
+if(FIRN_SANITIZE)
+  add_compile_options(-fsanitize=${FIRN_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${FIRN_SANITIZE})
+endif()
+
+find_program(FIRN_CCACHE ccache)
+if(FIRN_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${FIRN_CCACHE})
+  set(CMAKE_C_COMPILER_LAUNCHER ${FIRN_CCACHE})
+endif()
+
+# CUDA is used where it is found; FIRN_CUDA=OFF builds the same store without a GPU tier.
+include(CheckLanguage)
+check_language(CUDA)
+if(CMAKE_CUDA_COMPILER)
+  option(FIRN_CUDA "Build the GPU tier" ON)
+else()
+  option(FIRN_CUDA "Build the GPU tier" OFF)
+endif()

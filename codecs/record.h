@@ -1,0 +1,97 @@
+// The record header: everything needed to decode and to trust an encoded block, and nothing of how the daemon is configured.
+//
+// A record is a header and its runs (codecs/types.h). The header lives in memory beside the runs, and on media before them;
+// its serialized form is docs/formats/record.md: little-endian, versioned, its own CRC last.
+// Threads: a header is immutable once shared. Limits: kRecordHeaderBytesMax.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/bytes.h"
+#include "base/digest.h"
+#include "codecs/types.h"
+
+namespace firn {
+
+// Whose bytes these are. Every checksum is seeded with it, so that a misdirected, swapped or stale run is a miss.
+struct Identity {
+  Digest namespace_fingerprint;  // Tenant and model facts; see tiers/namespace.h.
+  Digest key;
+  uint16_t shard = 0;
+  uint64_t generation = 0;  // Fixed at Put: degrading and moving rewrite no checksum.
+  bool operator==(const Identity&) const = default;
+  // The seed of the CRC of layers [first_layer, ...) of one run.
+  uint64_t ChecksumSeed(uint32_t run_index, uint32_t first_layer) const;
+};
+
+// How one part is coded.
+struct PartCoding {
+  static constexpr uint8_t kRotated = 1, kCentred = 2, kBalanced = 4;  // flags
+  CodecId codec = CodecId::kNone;
+  MetaType meta_type = MetaType::kNone;
+  uint8_t flags = 0;
+  uint16_t group = 0;  // Values that share one scale and minimum; the last group of a row may be shorter.
+  Digest artifact;     // Zero where no artifact is used.
+  bool operator==(const PartCoding&) const = default;
+};
+
+// Relative squared-norm error of a class, ||x - x^|| / ||x|| over the coded tokens of a part; NaN where it was never computed.
+struct PartErrors {
+  float int8 = 0, int4 = 0, int2 = 0;
+};
+
+// One run of the record as it was encoded. `checks` has one CRC for each group of `layers_per_check` consecutive layers.
+struct RunInfo {
+  uint64_t bytes = 0;  // Always layers * bytes of one layer.
+  uint32_t layers_per_check = 0;
+  std::vector<uint64_t> checks;
+  bool operator==(const RunInfo&) const = default;
+};
+
+struct RecordHeader {
+  static constexpr uint16_t kNonFinite = 1;  // flags: the source holds NaN or Inf; kept at source precision.
+
+  Identity identity;
+  std::optional<Digest> parent;
+  uint32_t first_token = 0;  // Position in its sequence of the block's first token.
+  uint32_t exact_tokens = 0; // Leading tokens kept in the kExact runs; the other runs cover tokens [exact_tokens, tokens).
+  DType dtype = DType::kFp16;  // The caller's values.
+  uint16_t flags = 0;
+  BlockShape shape;
+  int64_t expires_unix_ms = 0;  // 0: never.
+  std::array<PartCoding, 2> coding;  // By Part.
+  std::array<PartErrors, 2> errors;
+  RunMask encoded;                        // Runs the record was written with; a copy may hold fewer.
+  std::array<RunInfo, kRunIds> runs;      // Entries outside `encoded` are empty.
+
+  const PartCoding& CodingOf(Part p) const { return coding[static_cast<size_t>(p)]; }
+  uint64_t RunBytes(RunMask mask) const;
+};
+
+inline constexpr uint64_t kRecordHeaderBytesMax = 256 * 1024;
+
+// CRCs cover runs of at least this many bytes: consecutive layers are joined until they reach it.
+inline constexpr uint64_t kCheckedBytesMin = 4096;
+// How many layers share one CRC in a run whose layers have `layer_bytes` each.
+uint32_t LayersPerCheck(uint64_t layer_bytes, uint32_t layers);
+
+// The class that a set of intact runs decodes to, K and V apart; kNone where a part cannot be decoded at all.
+ClassPair ClassOf(const RecordHeader& header, RunMask runs);
+// The runs that `target` needs of this record, at most what was encoded. A class that the coding does not have rounds up to
+// the next finer one it has.
+RunMask RunsFor(const RecordHeader& header, ClassPair target);
+
+// The header's bytes, a multiple of 8, CRC last. The digest that an index keeps of a record is that CRC: the header holds the
+// CRCs of every run, so it covers the whole record and exposes lost and stale writes.
+std::vector<uint8_t> SerializeHeader(const RecordHeader& header);
+uint64_t HeaderDigest(ByteSpan serialized);
+// DataLoss when the bytes are not an intact header of a known version or break a limit. Reads no more than it needs;
+// `*bytes_used` (may be null) receives the serialized length.
+absl::StatusOr<RecordHeader> ParseHeader(ByteSpan bytes, uint64_t* bytes_used);
+
+}  // namespace firn

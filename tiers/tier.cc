@@ -1,0 +1,71 @@
+#include "tiers/tier.h"
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace firn {
+
+absl::StatusOr<std::unique_ptr<Draft>> Tier::Reserve(const RecordLayout& layout) {
+  auto draft = ReserveImpl(layout);
+  (draft.ok() ? counters_.reserves : counters_.reserve_failures).fetch_add(1, std::memory_order_relaxed);
+  return draft;
+}
+
+void Tier::Commit(std::unique_ptr<Draft> draft, std::shared_ptr<const RecordHeader> header, const CommitOptions& options,
+                  CommitDone done) {
+  FIRN_CHECK(draft != nullptr && header != nullptr);
+  FIRN_CHECK(header->encoded == draft->layout().present);
+  uint64_t bytes = draft->layout().TotalBytes();
+  CommitImpl(std::move(draft), std::move(header), options,
+             [this, bytes, done = std::move(done)](absl::StatusOr<CopyPtr> copy) mutable {
+               if (copy.ok()) {
+                 counters_.commits.fetch_add(1, std::memory_order_relaxed);
+                 counters_.committed_bytes.fetch_add(bytes, std::memory_order_relaxed);
+               } else {
+                 counters_.commit_failures.fetch_add(1, std::memory_order_relaxed);
+               }
+               done(std::move(copy));
+             });
+}
+
+void Tier::Read(CopyPtr copy, const Identity& identity, RunMask runs, ReadDone done) {
+  FIRN_CHECK(copy != nullptr);
+  ReadImpl(std::move(copy), identity, runs, [this, done = std::move(done)](absl::StatusOr<EncodedBlock> block) mutable {
+    if (block.ok()) {
+      counters_.reads.fetch_add(1, std::memory_order_relaxed);
+      counters_.read_bytes.fetch_add(block->Layout(block->present).TotalBytes(), std::memory_order_relaxed);
+    } else {
+      counters_.read_failures.fetch_add(1, std::memory_order_relaxed);
+    }
+    done(std::move(block));
+  });
+}
+
+absl::StatusOr<CopyPtr> Tier::Narrow(const CopyPtr& copy, RunMask keep) {
+  FIRN_CHECK(copy != nullptr);
+  uint64_t before = copy->StoredBytes();
+  auto narrowed = NarrowImpl(copy, keep);
+  if (narrowed.ok()) {
+    counters_.narrows.fetch_add(1, std::memory_order_relaxed);
+    counters_.narrowed_bytes.fetch_add(before - (*narrowed)->StoredBytes(), std::memory_order_relaxed);
+  }
+  return narrowed;
+}
+
+TierCounters Tier::Counters() const {
+  TierCounters out;
+  out.reserves = counters_.reserves.load(std::memory_order_relaxed);
+  out.reserve_failures = counters_.reserve_failures.load(std::memory_order_relaxed);
+  out.commits = counters_.commits.load(std::memory_order_relaxed);
+  out.commit_failures = counters_.commit_failures.load(std::memory_order_relaxed);
+  out.committed_bytes = counters_.committed_bytes.load(std::memory_order_relaxed);
+  out.reads = counters_.reads.load(std::memory_order_relaxed);
+  out.read_failures = counters_.read_failures.load(std::memory_order_relaxed);
+  out.read_bytes = counters_.read_bytes.load(std::memory_order_relaxed);
+  out.narrows = counters_.narrows.load(std::memory_order_relaxed);
+  out.narrowed_bytes = counters_.narrowed_bytes.load(std::memory_order_relaxed);
+  return out;
+}
+
+}  // namespace firn

@@ -1,0 +1,138 @@
+// A tier: one level of the chain, hot to cold, and what it stores.
+//
+// A tier stores copies: a record header and some of its runs. Writing is Reserve (space and memory to fill), fill, Commit
+// (all or nothing: the copy exists only when its bytes are in place). Reading returns an EncodedBlock that keeps its bytes alive.
+// The tier does not know what a copy is for; the store's index does, and names it when it commits.
+//
+// Public calls are not virtual: they count and check in one place, then call the protected *Impl ones.
+// Threads: every call is safe from any thread. Completions run on the tier's executor or inside the call; they must not block.
+// Ownership: a CopyPtr is a reference. A copy's bytes are given back when the last reference is dropped, so a reader is protected
+// by what it holds, never by a lease. Dropping the index's reference to a persistent copy does not delete it from the medium's
+// own index: Forget does.
+// Errors: ResourceExhausted when it does not fit now, DataLoss when stored bytes do not check, Unavailable when the medium
+// failed, FailedPrecondition after Shutdown.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/statusor.h"
+#include "codecs/encoded_block.h"
+#include "codecs/record.h"
+#include "codecs/types.h"
+
+namespace firn {
+
+class Tier;
+
+// One stored form of a block in one tier. Immutable: narrowing makes another copy that shares the runs that stay.
+class Copy {
+ public:
+  virtual ~Copy() = default;
+  Copy(const Copy&) = delete;
+  Copy& operator=(const Copy&) = delete;
+
+  // Runs that can be read now. A cold copy loses runs when their segment is reclaimed, so this may shrink, never grow.
+  virtual RunMask Runs() const = 0;
+  // Bytes that this copy takes of its tier's capacity, at its current precision.
+  virtual uint64_t StoredBytes() const = 0;
+
+ protected:
+  Copy() = default;
+};
+using CopyPtr = std::shared_ptr<const Copy>;
+
+// Space taken for a copy that is being written. Destroying a draft that was not committed gives everything back.
+class Draft {
+ public:
+  virtual ~Draft() = default;
+  const RecordLayout& layout() const { return layout_; }
+  // Exactly layout().run_bytes[i] writable bytes for every present run.
+  const MutableRuns& runs() const { return runs_; }
+
+ protected:
+  RecordLayout layout_;
+  MutableRuns runs_;
+};
+
+struct CommitOptions {
+  // Runs that a floor, an error limit or a pin protects: on media where reclaiming degrades, they are kept apart.
+  RunMask protect;
+};
+
+struct TierUsage {
+  uint64_t capacity_bytes = 0;
+  uint64_t used_bytes = 0;      // Committed copies, drafts and the medium's own overhead; never above capacity.
+  uint64_t draft_bytes = 0;     // Of these, reserved and not yet committed.
+  uint64_t copies = 0;
+  uint64_t held_bytes = 0;      // Of used_bytes, copies that nobody but readers refers to.
+};
+
+struct TierCounters {
+  uint64_t reserves = 0, reserve_failures = 0;
+  uint64_t commits = 0, commit_failures = 0, committed_bytes = 0;
+  uint64_t reads = 0, read_failures = 0, read_bytes = 0;
+  uint64_t narrows = 0, narrowed_bytes = 0;
+};
+
+class Tier {
+ public:
+  using CommitDone = absl::AnyInvocable<void(absl::StatusOr<CopyPtr>)>;
+  using ReadDone = absl::AnyInvocable<void(absl::StatusOr<EncodedBlock>)>;
+  using FlushDone = absl::AnyInvocable<void(absl::Status)>;
+
+  virtual ~Tier() = default;
+
+  // Takes space for a record of `layout`. Never waits: ResourceExhausted means that the caller must make room first, and its
+  // message names the bytes asked for and the bytes free.
+  absl::StatusOr<std::unique_ptr<Draft>> Reserve(const RecordLayout& layout);
+
+  // Publishes a filled draft. `header->encoded` names exactly the draft's runs. On failure nothing is kept.
+  void Commit(std::unique_ptr<Draft> draft, std::shared_ptr<const RecordHeader> header, const CommitOptions& options,
+              CommitDone done);
+
+  // Reads runs of a copy (those of `runs` that it still has). Does not verify checksums of runs: the store does, once. Media
+  // that can return another record's bytes verify the header's identity against `identity` and its digest.
+  void Read(CopyPtr copy, const Identity& identity, RunMask runs, ReadDone done);
+
+  // A copy with only the runs in `keep`, in the same tier, without moving a byte. The old copy's other runs are freed when its
+  // last reference goes. Unimplemented where the medium degrades by reclaiming instead.
+  absl::StatusOr<CopyPtr> Narrow(const CopyPtr& copy, RunMask keep);
+
+  // The index no longer refers to this copy: a persistent medium forgets it, so that it does not come back after a restart.
+  void Forget(const CopyPtr& copy, const Identity& identity) { ForgetImpl(copy, identity); }
+
+  // Completes when everything committed before is durable. Volatile media complete at once.
+  void Flush(FlushDone done) { FlushImpl(std::move(done)); }
+
+  virtual bool persistent() const = 0;
+  // True where Narrow frees bytes at once (memory); false where only reclaiming does (logs).
+  virtual bool narrows_in_place() const = 0;
+  virtual TierUsage Usage() const = 0;
+  TierCounters Counters() const;
+  const std::string& name() const { return name_; }
+
+ protected:
+  explicit Tier(std::string name) : name_(std::move(name)) {}
+
+  virtual absl::StatusOr<std::unique_ptr<Draft>> ReserveImpl(const RecordLayout& layout) = 0;
+  virtual void CommitImpl(std::unique_ptr<Draft> draft, std::shared_ptr<const RecordHeader> header,
+                          const CommitOptions& options, CommitDone done) = 0;
+  virtual void ReadImpl(CopyPtr copy, const Identity& identity, RunMask runs, ReadDone done) = 0;
+  virtual absl::StatusOr<CopyPtr> NarrowImpl(const CopyPtr& copy, RunMask keep) = 0;
+  virtual void ForgetImpl(const CopyPtr& copy, const Identity& identity) = 0;
+  virtual void FlushImpl(FlushDone done) = 0;
+
+ private:
+  const std::string name_;
+  struct AtomicCounters {
+    std::atomic<uint64_t> reserves{0}, reserve_failures{0}, commits{0}, commit_failures{0}, committed_bytes{0}, reads{0},
+        read_failures{0}, read_bytes{0}, narrows{0}, narrowed_bytes{0};
+  };
+  AtomicCounters counters_;
+};
+
+}  // namespace firn
