@@ -1,7 +1,7 @@
 // Encoded blocks in memory: a shared header and the bytes of some of its runs, wherever they lie.
 //
-// A run may be scattered over several spans (arena pages). EncodedBlock is immutable and keeps its bytes alive through `owner`;
-// copying it is cheap. Threads: any.
+// A run may be scattered over several spans (arena pages). EncodedBlock is immutable and keeps its bytes alive through
+// `owner`; copying it is cheap. Threads: any.
 #pragma once
 
 #include <array>
@@ -51,9 +51,7 @@ class Scattered {
     FIRN_CHECK(length == 0);
     return out;
   }
-  operator Scattered<const Byte>() const
-    requires(!std::is_const_v<Byte>)
-  {
+  operator Scattered<const Byte>() const requires(!std::is_const_v<Byte>) {
     Scattered<const Byte> out;
     for (const auto& piece : spans_) out.Append(piece);
     return out;
@@ -86,9 +84,9 @@ using MutableRuns = std::array<MutableRunBytes, kRunIds>;
 
 struct EncodedBlock {
   std::shared_ptr<const RecordHeader> header;
-  RunMask present;                       // Runs whose bytes are here.
-  std::array<RunBytes, kRunIds> runs;    // Empty outside `present`.
-  std::shared_ptr<const void> owner;     // Keeps the bytes alive.
+  RunMask present;                     // Runs whose bytes are here.
+  std::array<RunBytes, kRunIds> runs;  // Empty outside `present`.
+  std::shared_ptr<const void> owner;   // Keeps the bytes alive.
 
   // A view of the same block with fewer runs.
   EncodedBlock Narrowed(RunMask keep) const;

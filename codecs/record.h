@@ -1,8 +1,9 @@
-// The record header: everything needed to decode and to trust an encoded block, and nothing of how the daemon is configured.
+// The record header: everything needed to decode and to trust an encoded block, and nothing of how the daemon is
+// configured.
 //
-// A record is a header and its runs (codecs/types.h). The header lives in memory beside the runs, and on media before them;
-// its serialized form is docs/formats/record.md: little-endian, versioned, its own CRC last.
-// Threads: a header is immutable once shared. Limits: kRecordHeaderBytesMax.
+// A record is a header and its runs (codecs/types.h). The header lives in memory beside the runs, and on media before
+// them; its serialized form is docs/formats/record.md: little-endian, versioned, its own CRC last. Threads: a header is
+// immutable once shared. Limits: kRecordHeaderBytesMax.
 #pragma once
 
 #include <array>
@@ -25,8 +26,21 @@ struct Identity {
   uint16_t shard = 0;
   uint64_t generation = 0;  // Fixed at Put: degrading and moving rewrite no checksum.
   bool operator==(const Identity&) const = default;
-  // The seed of the CRC of layers [first_layer, ...) of one run.
+  // The seed of the CRC of layers [first_layer, ...) of one run: Mix(base + (run_index << 32 | first_layer)), where
+  // base is the start of a SHA-256 over the whole identity and Mix is a bijection. Seeds of one identity therefore
+  // never meet, those of two meet as rarely as a 64-bit hash; and a CRC is a bijection of its seed, so bytes checked by
+  // another seed fail.
   uint64_t ChecksumSeed(uint32_t run_index, uint32_t first_layer) const;
+};
+
+// The seeds of one identity, for callers that need many.
+class ChecksumSeeds {
+ public:
+  explicit ChecksumSeeds(const Identity& identity);
+  uint64_t Of(uint32_t run_index, uint32_t first_layer) const;
+
+ private:
+  uint64_t base_;
 };
 
 // How one part is coded.
@@ -40,12 +54,14 @@ struct PartCoding {
   bool operator==(const PartCoding&) const = default;
 };
 
-// Relative squared-norm error of a class, ||x - x^|| / ||x|| over the coded tokens of a part; NaN where it was never computed.
+// Relative squared-norm error of a class, ||x - x^|| / ||x|| over the coded tokens of a part; NaN where it was never
+// computed.
 struct PartErrors {
   float int8 = 0, int4 = 0, int2 = 0;
 };
 
-// One run of the record as it was encoded. `checks` has one CRC for each group of `layers_per_check` consecutive layers.
+// One run of the record as it was encoded. `checks` has one CRC for each group of `layers_per_check` consecutive
+// layers.
 struct RunInfo {
   uint64_t bytes = 0;  // Always layers * bytes of one layer.
   uint32_t layers_per_check = 0;
@@ -59,15 +75,16 @@ struct RecordHeader {
   Identity identity;
   std::optional<Digest> parent;
   uint32_t first_token = 0;  // Position in its sequence of the block's first token.
-  uint32_t exact_tokens = 0; // Leading tokens kept in the kExact runs; the other runs cover tokens [exact_tokens, tokens).
+  uint32_t exact_tokens =
+      0;  // Leading tokens kept in the kExact runs; the other runs cover tokens [exact_tokens, tokens).
   DType dtype = DType::kFp16;  // The caller's values.
   uint16_t flags = 0;
   BlockShape shape;
-  int64_t expires_unix_ms = 0;  // 0: never.
+  int64_t expires_unix_ms = 0;       // 0: never.
   std::array<PartCoding, 2> coding;  // By Part.
   std::array<PartErrors, 2> errors;
-  RunMask encoded;                        // Runs the record was written with; a copy may hold fewer.
-  std::array<RunInfo, kRunIds> runs;      // Entries outside `encoded` are empty.
+  RunMask encoded;                    // Runs the record was written with; a copy may hold fewer.
+  std::array<RunInfo, kRunIds> runs;  // Entries outside `encoded` are empty.
 
   const PartCoding& CodingOf(Part p) const { return coding[static_cast<size_t>(p)]; }
   uint64_t RunBytes(RunMask mask) const;
@@ -80,14 +97,22 @@ inline constexpr uint64_t kCheckedBytesMin = 4096;
 // How many layers share one CRC in a run whose layers have `layer_bytes` each.
 uint32_t LayersPerCheck(uint64_t layer_bytes, uint32_t layers);
 
-// The class that a set of intact runs decodes to, K and V apart; kNone where a part cannot be decoded at all.
+// InvalidArgument, naming the value and the limit, unless a block of this shape and type may exist.
+absl::Status CheckShape(const BlockShape& shape, DType dtype);
+// InvalidArgument unless the header is one that may be written: shapes and lengths within limits, every field known,
+// every check present. What ParseHeader returns passes it.
+absl::Status CheckHeader(const RecordHeader& header);
+
+// The class that a set of intact runs decodes to, K and V apart; kNone where a part cannot be decoded at all. Encoded
+// runs of no bytes count as there. A part of width 0 is exact, and so is one all of whose tokens are kept exact.
 ClassPair ClassOf(const RecordHeader& header, RunMask runs);
-// The runs that `target` needs of this record, at most what was encoded. A class that the coding does not have rounds up to
-// the next finer one it has.
+// The runs that `target` needs of this record, at most what was encoded. A class that the coding does not have rounds
+// up to the next finer one it has; kNone needs nothing of its part. ClassOf(RunsFor(target)) >= target wherever it was
+// encoded.
 RunMask RunsFor(const RecordHeader& header, ClassPair target);
 
-// The header's bytes, a multiple of 8, CRC last. The digest that an index keeps of a record is that CRC: the header holds the
-// CRCs of every run, so it covers the whole record and exposes lost and stale writes.
+// The header's bytes, a multiple of 8, CRC last; CHECKs CheckHeader. The digest that an index keeps of a record is that
+// CRC: the header holds the CRCs of every run, so it covers the whole record and exposes lost and stale writes.
 std::vector<uint8_t> SerializeHeader(const RecordHeader& header);
 uint64_t HeaderDigest(ByteSpan serialized);
 // DataLoss when the bytes are not an intact header of a known version or break a limit. Reads no more than it needs;

@@ -1,4 +1,5 @@
-// The words every other folder speaks: element types, precision classes, block shapes, and the runs of an encoded block.
+// The words every other folder speaks: element types, precision classes, block shapes, and the runs of an encoded
+// block.
 //
 // Every id here is persistent: it is written to disk and to the wire, and never changes meaning.
 // Shapes: a block's part (K or V) is canonically [layer][head][token][channel], row-major, without padding.
@@ -43,7 +44,8 @@ struct ClassPair {
 enum class Part : uint8_t { kK = 0, kV = 1 };
 inline constexpr Part kParts[] = {Part::kK, Part::kV};
 
-// A run: one contiguous sequence of bytes of a record, the unit that moves, is dropped and is checksummed (layer by layer).
+// A run: one contiguous sequence of bytes of a record, the unit that moves, is dropped and is checksummed (layer by
+// layer).
 enum class RunKind : uint8_t {
   kMeta = 0,   // Scales, minima: without it nothing decodes.
   kExact = 1,  // Attention sinks: the first tokens at source precision, [layer][head][token][channel].
@@ -55,8 +57,8 @@ enum class RunKind : uint8_t {
 inline constexpr uint32_t kRunKinds = 6;
 inline constexpr uint32_t kRunIds = kRunKinds * 2;
 
-// Which run of which part, as a number below kRunIds; its order is the order of runs in a record, so that every precision
-// is a prefix: K meta, V meta, K exact, V exact, K p2, V p2, K p4, V p4, ...
+// Which run of which part, as a number below kRunIds; its order is the order of runs in a record, so that every
+// precision is a prefix: K meta, V meta, K exact, V exact, K p2, V p2, K p4, V p4, ...
 constexpr uint32_t RunIndex(RunKind kind, Part part) {
   return static_cast<uint32_t>(kind) * 2 + static_cast<uint32_t>(part);
 }
@@ -68,7 +70,9 @@ class RunMask {
  public:
   constexpr RunMask() = default;
   constexpr explicit RunMask(uint16_t bits) : bits_(bits) {}
-  static constexpr RunMask Of(RunKind kind, Part part) { return RunMask(static_cast<uint16_t>(1u << RunIndex(kind, part))); }
+  static constexpr RunMask Of(RunKind kind, Part part) {
+    return RunMask(static_cast<uint16_t>(1u << RunIndex(kind, part)));
+  }
   static constexpr RunMask Both(RunKind kind) { return RunMask(static_cast<uint16_t>(3u << RunIndex(kind, Part::kK))); }
   static constexpr RunMask All() { return RunMask((1u << kRunIds) - 1); }
 
@@ -81,7 +85,10 @@ class RunMask {
   constexpr RunMask operator|(RunMask o) const { return RunMask(bits_ | o.bits_); }
   constexpr RunMask operator&(RunMask o) const { return RunMask(bits_ & o.bits_); }
   constexpr RunMask operator-(RunMask o) const { return RunMask(static_cast<uint16_t>(bits_ & ~o.bits_)); }
-  constexpr RunMask& operator|=(RunMask o) { bits_ |= o.bits_; return *this; }
+  constexpr RunMask& operator|=(RunMask o) {
+    bits_ |= o.bits_;
+    return *this;
+  }
   constexpr bool operator==(const RunMask&) const = default;
 
  private:
@@ -105,7 +112,7 @@ struct BlockShape {
   uint32_t heads = 0;    // KV heads of this shard.
   uint32_t k_width = 0;  // Channels a head: head_dim, or a latent width.
   uint32_t v_width = 0;
-  uint32_t tokens = 0;   // Valid tokens; a tail block has fewer than block_tokens.
+  uint32_t tokens = 0;  // Valid tokens; a tail block has fewer than block_tokens.
   bool operator==(const BlockShape&) const = default;
   PartShape part(Part p) const { return {layers, heads, tokens, p == Part::kK ? k_width : v_width}; }
   uint64_t values() const { return part(Part::kK).values() + part(Part::kV).values(); }
@@ -120,13 +127,24 @@ inline constexpr uint64_t kBlockBytesMax = uint64_t{1} << 30;  // One shard of o
 
 // Which codec wrote a part. One row of the table in codecs/codec_table.h each.
 enum class CodecId : uint16_t {
-  kNone = 0,        // The part has width 0.
-  kIdentity = 1,    // Source bytes as given (FP16, BF16, FP8 with its scales in kMeta, opaque bytes).
-  kFp8E4m3 = 2,     // Re-coded from FP16/BF16; FP32 scale a (layer, head) in kMeta.
+  kNone = 0,      // The part has width 0.
+  kIdentity = 1,  // Source bytes as given (FP16, BF16, FP8 with its scales in kMeta, opaque bytes).
+  kFp8E4m3 = 2,   // Re-coded from FP16/BF16; FP32 scale a (layer, head) in kMeta.
   kFp8E5m2 = 3,
   kNestedChannel = 16,  // Offset nested, groups of G tokens of one channel.
   kNestedToken = 17,    // Offset nested, groups of G channels of one token; rotation, centring, balance by flags.
 };
+
+// What a coding's runs mean, as far as records need it: a new codec joins a family, and nothing outside its row
+// changes.
+enum class CodecFamily : uint8_t {
+  kUnknown = 0,    // An id this build does not know.
+  kAbsent = 1,     // No values.
+  kSource = 2,     // kWhole holds the source bytes: exact, or 8 bit where the source is FP8.
+  kWhole8Bit = 3,  // kWhole holds 8-bit codes.
+  kNested = 4,     // kP2, kP4, kP8 hold the planes of one 8-bit code.
+};
+CodecFamily FamilyOf(CodecId codec);
 
 // The type of stored scales and minima.
 enum class MetaType : uint8_t { kNone = 0, kFp16 = 1, kBf16 = 2, kFp32 = 3 };

@@ -1,0 +1,130 @@
+#include "codecs/encoded_block.h"
+
+#include <cstring>
+
+#include "base/checksum.h"
+
+namespace firn {
+namespace {
+
+// Walks a run front to back, taking CRCs of consecutive stretches wherever the bytes lie.
+class RunWalker {
+ public:
+  explicit RunWalker(const RunBytes& run) : run_(run) {}
+
+  uint64_t NextCrc(uint64_t bytes, uint64_t seed) {
+    uint64_t crc = seed;
+    while (bytes > 0) {
+      std::span<const uint8_t> piece = run_.spans()[piece_].subspan(offset_);
+      piece = piece.first(std::min<uint64_t>(piece.size(), bytes));
+      crc = Crc64(piece, crc);
+      bytes -= piece.size();
+      offset_ += piece.size();
+      if (offset_ == run_.spans()[piece_].size()) {
+        ++piece_;
+        offset_ = 0;
+      }
+    }
+    return crc;
+  }
+
+ private:
+  const RunBytes& run_;
+  size_t piece_ = 0;
+  size_t offset_ = 0;
+};
+
+// Calls visit(check index, crc) for each check of a run of `bytes`, until it returns false.
+template <typename Visit>
+void VisitChecks(const ChecksumSeeds& seeds, uint32_t run_index, const RunBytes& run, uint32_t layers,
+                 uint32_t layers_per_check, Visit visit) {
+  uint64_t layer_bytes = run.size() / layers;
+  if (layer_bytes == 0) return;
+  RunWalker walker(run);
+  for (uint32_t first = 0, check = 0; first < layers; first += layers_per_check, ++check) {
+    uint32_t count = std::min(layers_per_check, layers - first);
+    if (!visit(check, walker.NextCrc(count * layer_bytes, seeds.Of(run_index, first)))) return;
+  }
+}
+
+bool IsIntact(const RecordHeader& header, const ChecksumSeeds& seeds, uint32_t run_index, const RunBytes& run) {
+  const RunInfo& info = header.runs[run_index];
+  if (!header.encoded.Has(run_index) || run.size() != info.bytes) return false;
+  bool intact = true;
+  VisitChecks(seeds, run_index, run, header.shape.layers, info.layers_per_check, [&](uint32_t check, uint64_t crc) {
+    intact = info.checks[check] == crc;
+    return intact;
+  });
+  return intact;
+}
+
+}  // namespace
+
+void CopyScattered(const RunBytes& source, const MutableRunBytes& target) {
+  size_t piece = 0, offset = 0;
+  for (std::span<const uint8_t> from : source.spans()) {
+    while (!from.empty()) {
+      FIRN_CHECK(piece < target.spans().size());
+      std::span<uint8_t> to = target.spans()[piece].subspan(offset);
+      size_t count = std::min(from.size(), to.size());
+      std::memcpy(to.data(), from.data(), count);
+      from = from.subspan(count);
+      offset += count;
+      if (offset == target.spans()[piece].size()) {
+        ++piece;
+        offset = 0;
+      }
+    }
+  }
+}
+
+EncodedBlock EncodedBlock::Narrowed(RunMask keep) const {
+  EncodedBlock out;
+  out.header = header;
+  out.present = present & keep;
+  out.owner = owner;
+  for (uint32_t i = 0; i < kRunIds; ++i) {
+    if (out.present.Has(i)) out.runs[i] = runs[i];
+  }
+  return out;
+}
+
+RecordLayout EncodedBlock::Layout(RunMask keep) const {
+  RecordLayout layout;
+  layout.present = present & keep;
+  for (uint32_t i = 0; i < kRunIds; ++i) {
+    if (layout.present.Has(i)) layout.run_bytes[i] = runs[i].size();
+  }
+  return layout;
+}
+
+void ComputeChecks(RecordHeader* header, RunMask mask, const std::array<RunBytes, kRunIds>& runs) {
+  uint32_t layers = header->shape.layers;
+  FIRN_CHECK(layers > 0);
+  ChecksumSeeds seeds(header->identity);
+  for (uint32_t i = 0; i < kRunIds; ++i) {
+    if (!mask.Has(i)) continue;
+    RunInfo& info = header->runs[i];
+    FIRN_CHECK(runs[i].size() == info.bytes && info.bytes % layers == 0);
+    info.layers_per_check = LayersPerCheck(info.bytes / layers, layers);
+    info.checks.clear();
+    VisitChecks(seeds, i, runs[i], layers, info.layers_per_check, [&](uint32_t, uint64_t crc) {
+      info.checks.push_back(crc);
+      return true;
+    });
+  }
+}
+
+RunMask IntactRuns(const EncodedBlock& block) {
+  FIRN_CHECK(block.header != nullptr);
+  ChecksumSeeds seeds(block.header->identity);
+  RunMask intact;
+  for (uint32_t i = 0; i < kRunIds; ++i) {
+    if (block.present.Has(i) && IsIntact(*block.header, seeds, i, block.runs[i])) {
+      intact |= RunMask::Of(RunKindOf(i), RunPartOf(i));
+    }
+  }
+  return intact;
+}
+
+}  // namespace firn
