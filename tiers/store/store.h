@@ -230,8 +230,10 @@ class Store : public ColdEvents {
   // Moves a block down to `tier` now, re-quantized to that tier's class; `done` gets the class it has there.
   virtual void Demote(NamespaceId ns, const Digest& key, uint8_t tier,
                       absl::AnyInvocable<void(absl::StatusOr<ClassPair>)> done) = 0;
-  // Lowers the precision of its copy in `tier` in place.
-  virtual absl::StatusOr<ClassPair> Degrade(NamespaceId ns, const Digest& key, uint8_t tier, ClassPair target) = 0;
+  // Lowers the precision of its copy in `tier`: in place where the tier can, by rewriting it with fewer planes where not.
+  virtual void Degrade(NamespaceId ns, const Digest& key, uint8_t tier, ClassPair target,
+                       absl::AnyInvocable<void(absl::StatusOr<ClassPair>)> done) = 0;
+  // Brings a copy of its codes up to `tier`; the copies below stay.
   virtual void Promote(NamespaceId ns, const Digest& key, uint8_t tier,
                        absl::AnyInvocable<void(absl::StatusOr<ClassPair>)> done) = 0;
 
