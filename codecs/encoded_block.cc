@@ -92,6 +92,7 @@ EncodedBlock EncodedBlock::Narrowed(RunMask keep) const {
 RecordLayout EncodedBlock::Layout(RunMask keep) const {
   RecordLayout layout;
   layout.present = present & keep;
+  if (header != nullptr) layout.namespace_tag = NamespaceTag(header->identity.namespace_fingerprint);
   for (uint32_t i = 0; i < kRunIds; ++i) {
     if (layout.present.Has(i)) layout.run_bytes[i] = runs[i].size();
   }

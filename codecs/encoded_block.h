@@ -69,10 +69,16 @@ using MutableRunBytes = Scattered<uint8_t>;
 // Copies all of `source` into the front of `target`; CHECKs that it fits.
 void CopyScattered(const RunBytes& source, const MutableRunBytes& target);
 
+// Tells namespaces apart cheaply; never 0.
+inline uint64_t NamespaceTag(const Digest& namespace_fingerprint) { return namespace_fingerprint.Prefix() | 1; }
+
 // How long each run of a record is; 0 for absent runs.
 struct RecordLayout {
   RunMask present;
   std::array<uint64_t, kRunIds> run_bytes{};
+  // NamespaceTag of whoever will write here. Memory that another namespace used before is zeroed before it is handed
+  // out; where the tag is 0, for unknown, so is all used memory.
+  uint64_t namespace_tag = 0;
   uint64_t TotalBytes() const {
     uint64_t total = 0;
     for (uint64_t bytes : run_bytes) total += bytes;

@@ -2,8 +2,9 @@
 // configured.
 //
 // A record is a header and its runs (codecs/types.h). The header lives in memory beside the runs, and on media before
-// them; its serialized form is docs/formats/record.md: little-endian, versioned, its own CRC last. Threads: a header is
-// immutable once shared. Limits: kRecordHeaderBytesMax.
+// them; its serialized form is docs/formats/record.md: little-endian, versioned, its own CRC last.
+// Threads: a header is immutable once shared.
+// Limits: kRecordHeaderBytesMax.
 #pragma once
 
 #include <array>
@@ -75,8 +76,8 @@ struct RecordHeader {
   Identity identity;
   std::optional<Digest> parent;
   uint32_t first_token = 0;  // Position in its sequence of the block's first token.
-  uint32_t exact_tokens =
-      0;  // Leading tokens kept in the kExact runs; the other runs cover tokens [exact_tokens, tokens).
+  // Leading tokens kept in the kExact runs; the other runs cover tokens [exact_tokens, tokens).
+  uint32_t exact_tokens = 0;
   DType dtype = DType::kFp16;  // The caller's values.
   uint16_t flags = 0;
   BlockShape shape;

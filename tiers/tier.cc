@@ -12,8 +12,19 @@ absl::StatusOr<std::unique_ptr<Draft>> Tier::Reserve(const RecordLayout& layout)
   return draft;
 }
 
-void Tier::Commit(std::unique_ptr<Draft> draft, std::shared_ptr<const RecordHeader> header, const CommitOptions& options,
-                  CommitDone done) {
+void Tier::Fill(Draft* draft, const EncodedBlock& source) const {
+  FIRN_CHECK(draft != nullptr && source.present.Contains(draft->layout().present));
+  for (uint32_t i = 0; i < kRunIds; ++i) {
+    if (!draft->layout().present.Has(i)) continue;
+    FIRN_CHECK(source.runs[i].size() == draft->layout().run_bytes[i]);
+    CopyInImpl(source.runs[i], draft->runs()[i]);
+  }
+}
+
+void Tier::CopyInImpl(const RunBytes& source, const MutableRunBytes& target) const { CopyScattered(source, target); }
+
+void Tier::Commit(std::unique_ptr<Draft> draft, std::shared_ptr<const RecordHeader> header,
+                  const CommitOptions& options, CommitDone done) {
   FIRN_CHECK(draft != nullptr && header != nullptr);
   FIRN_CHECK(header->encoded == draft->layout().present);
   uint64_t bytes = draft->layout().TotalBytes();

@@ -1,16 +1,19 @@
 // A tier: one level of the chain, hot to cold, and what it stores.
 //
-// A tier stores copies: a record header and some of its runs. Writing is Reserve (space and memory to fill), fill, Commit
-// (all or nothing: the copy exists only when its bytes are in place). Reading returns an EncodedBlock that keeps its bytes alive.
-// The tier does not know what a copy is for; the store's index does, and names it when it commits.
+// A tier stores copies: a record header and some of its runs. Writing is Reserve (space and memory to fill), fill,
+// Commit (all or nothing: the copy exists only when its bytes are in place). Reading returns an EncodedBlock that keeps
+// its bytes alive. The tier does not know what a copy is for; the store's index does, and names it when it commits.
 //
 // Public calls are not virtual: they count and check in one place, then call the protected *Impl ones.
-// Threads: every call is safe from any thread. Completions run on the tier's executor or inside the call; they must not block.
-// Ownership: a CopyPtr is a reference. A copy's bytes are given back when the last reference is dropped, so a reader is protected
-// by what it holds, never by a lease. Dropping the index's reference to a persistent copy does not delete it from the medium's
-// own index: Forget does.
-// Errors: ResourceExhausted when it does not fit now, DataLoss when stored bytes do not check, Unavailable when the medium
-// failed, FailedPrecondition after Shutdown.
+// Threads: every call is safe from any thread. Completions run on the tier's executor or inside the call; they must not
+// block.
+//
+// Ownership: a CopyPtr is a reference. A copy's bytes are given back when the last reference is dropped, so a reader is
+// protected by what it holds, never by a lease. Dropping the index's reference to a persistent copy does not delete it
+// from the medium's own index: Forget does. Copies may outlive the tier.
+//
+// Errors: ResourceExhausted when it does not fit now, InvalidArgument when it never can, DataLoss when stored bytes do
+// not check, Unavailable when the medium failed, FailedPrecondition after Shutdown.
 #pragma once
 
 #include <atomic>
@@ -66,9 +69,10 @@ struct CommitOptions {
 struct TierUsage {
   uint64_t capacity_bytes = 0;
   uint64_t used_bytes = 0;      // Committed copies, drafts and the medium's own overhead; never above capacity.
+  uint64_t overhead_bytes = 0;  // Of these, the medium's own: used = sum of StoredBytes + draft_bytes + overhead_bytes.
   uint64_t draft_bytes = 0;     // Of these, reserved and not yet committed.
   uint64_t copies = 0;
-  uint64_t held_bytes = 0;      // Of used_bytes, copies that nobody but readers refers to.
+  uint64_t held_bytes = 0;  // Of used_bytes, copies that nobody but readers refers to.
 };
 
 struct TierCounters {
@@ -86,23 +90,29 @@ class Tier {
 
   virtual ~Tier() = default;
 
-  // Takes space for a record of `layout`. Never waits: ResourceExhausted means that the caller must make room first, and its
-  // message names the bytes asked for and the bytes free.
+  // Takes space for a record of `layout`. Never waits: ResourceExhausted means that the caller must make room first,
+  // and its message names the bytes asked for and the bytes free.
   absl::StatusOr<std::unique_ptr<Draft>> Reserve(const RecordLayout& layout);
+
+  // Fills a draft with the same runs of an encoded block, in the way that suits the medium: far memory is written past
+  // the caches. Every run of the draft must be in `source`, with its length.
+  void Fill(Draft* draft, const EncodedBlock& source) const;
 
   // Publishes a filled draft. `header->encoded` names exactly the draft's runs. On failure nothing is kept.
   void Commit(std::unique_ptr<Draft> draft, std::shared_ptr<const RecordHeader> header, const CommitOptions& options,
               CommitDone done);
 
-  // Reads runs of a copy (those of `runs` that it still has). Does not verify checksums of runs: the store does, once. Media
-  // that can return another record's bytes verify the header's identity against `identity` and its digest.
+  // Reads runs of a copy (those of `runs` that it still has). Does not verify checksums of runs: the store does, once.
+  // Media that can return another record's bytes verify the header's identity against `identity` and its digest.
   void Read(CopyPtr copy, const Identity& identity, RunMask runs, ReadDone done);
 
-  // A copy with only the runs in `keep`, in the same tier, without moving a byte. The old copy's other runs are freed when its
-  // last reference goes. Unimplemented where the medium degrades by reclaiming instead.
+  // A copy with only the runs in `keep`, in the same tier, without moving a byte. The old copy's other runs are freed
+  // when its last reference goes. Unimplemented where the medium degrades by reclaiming instead.
   absl::StatusOr<CopyPtr> Narrow(const CopyPtr& copy, RunMask keep);
 
-  // The index no longer refers to this copy: a persistent medium forgets it, so that it does not come back after a restart.
+  // The index no longer refers to this copy: a persistent medium forgets it, so that it does not come back after a
+  // restart. In memory, what is left of the copy's bytes counts as held_bytes from then on, until the last reader drops
+  // it; so there it is also called for a copy that its narrowed form replaced.
   void Forget(const CopyPtr& copy, const Identity& identity) { ForgetImpl(copy, identity); }
 
   // Completes when everything committed before is durable. Volatile media complete at once.
@@ -124,13 +134,14 @@ class Tier {
   virtual void ReadImpl(CopyPtr copy, const Identity& identity, RunMask runs, ReadDone done) = 0;
   virtual absl::StatusOr<CopyPtr> NarrowImpl(const CopyPtr& copy, RunMask keep) = 0;
   virtual void ForgetImpl(const CopyPtr& copy, const Identity& identity) = 0;
+  virtual void CopyInImpl(const RunBytes& source, const MutableRunBytes& target) const;
   virtual void FlushImpl(FlushDone done) = 0;
 
  private:
   const std::string name_;
   struct AtomicCounters {
-    std::atomic<uint64_t> reserves{0}, reserve_failures{0}, commits{0}, commit_failures{0}, committed_bytes{0}, reads{0},
-        read_failures{0}, read_bytes{0}, narrows{0}, narrowed_bytes{0};
+    std::atomic<uint64_t> reserves{0}, reserve_failures{0}, commits{0}, commit_failures{0}, committed_bytes{0},
+        reads{0}, read_failures{0}, read_bytes{0}, narrows{0}, narrowed_bytes{0};
   };
   AtomicCounters counters_;
 };
