@@ -2,7 +2,8 @@
 //
 // A cold tier reclaims whole segments by itself. Before a segment goes it asks what each live record in it is worth, and it
 // reports what left. At start it hands over what survived.
-// Threads: called from the tier's executor; implementations must not block on I/O and must not call back into Reclaim.
+// Threads: called from the tier's executor with no lock of the tier held (implementations take the store's lock, under which
+// the store asks tiers for their usage); implementations must not block on I/O and must not call back into Reclaim.
 #pragma once
 
 #include <cstdint>
