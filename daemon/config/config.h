@@ -1,0 +1,116 @@
+// The daemon's configuration: what a file may say, with the values that hold where it says nothing.
+//
+// ParseConfig reads TOML and refuses unknown keys, wrong types, missing units and values out of range; CheckConfig
+// compares the result with the machine. Both name the key, the value and what is allowed, and report everything that is
+// wrong at once. Threads: values. docs/configuration.md is the reference.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/units.h"
+#include "codecs/types.h"
+
+namespace firn {
+
+enum class Medium : uint8_t { kDram, kCxl, kNvme };
+std::string_view MediumName(Medium medium);
+
+struct TierSettings {
+  std::string name;
+  Medium medium = Medium::kDram;
+  uint64_t capacity_bytes = 0;
+  std::string path;              // nvme: a directory; cxl: a DAX device or a file.
+  std::optional<int> numa_node;  // dram: where its memory is bound; cxl: the node that the memory is.
+  ClassPair precision{PrecisionClass::kExact, PrecisionClass::kExact};
+  ClassPair least;       // Degrading stops here; kNone: as the lowest code.
+  bool use_fp8 = false;  // The 8-bit class is FP8.
+  double high_watermark = 0.90;
+  double low_watermark = 0.80;
+  bool shrink_on_memory_failure = true;  // dram, cxl: serve with what could be had, instead of ending.
+  bool operator==(const TierSettings&) const = default;
+};
+
+struct ListenerSettings {
+  std::string uds;       // A path; or empty, and `tcp` is set.
+  std::string tcp;       // "127.0.0.1:7411"
+  uint32_t mode = 0660;  // Of the socket file.
+  std::string group;     // Of the socket file; empty: the daemon's own.
+  std::string tenant = "default";
+  bool admin = false;                               // Offers the Admin service.
+  std::string certificate, private_key, client_ca;  // PEM files for mutual TLS: all or none.
+  bool operator==(const ListenerSettings&) const = default;
+  std::string Address() const { return uds.empty() ? tcp : "unix:" + uds; }
+};
+
+struct LimitSettings {
+  uint64_t transport_budget_bytes =
+      kGiB;  // Memory of the transport: messages being received, decoded chunks being sent.
+  uint64_t block_bytes_max = kBlockBytesMax;
+  uint32_t chunk_bytes_max = kMiB;
+  uint32_t keys_max = 65536;   // In one batch.
+  uint32_t streams_max = 256;  // Concurrent calls on one connection.
+  uint32_t sessions_max = 4096;
+  uint32_t leases_max = 4096;         // In one session.
+  int64_t put_idle_ms = 30'000;       // A half-made put ends when nothing arrives for so long.
+  int64_t read_stall_ms = 30'000;     // A stream ends when its client takes nothing for so long.
+  int64_t read_deadline_ms = 30'000;  // A block that could not be read in this time is a miss.
+  uint64_t held_bytes_max = kGiB;     // Of removed blocks, that one session may keep alive.
+  uint64_t puts_in_flight_bytes_max = kGiB;
+  bool operator==(const LimitSettings&) const = default;
+};
+
+struct StoreSettings {
+  uint32_t moves_in_flight = 8;
+  uint32_t events_kept = 65536;
+  bool promote_on_get = true;
+  bool operator==(const StoreSettings&) const = default;
+};
+
+struct Config {
+  std::string state_dir;            // Lock, and default places of what persists.
+  std::string runtime_dir;          // Default place of the socket.
+  uint32_t threads = 0;             // Of the executor; 0: one a core, at least 2.
+  std::vector<TierSettings> tiers;  // Hot to cold.
+  std::vector<ListenerSettings> listeners;
+  LimitSettings limits;
+  StoreSettings store;
+  std::string admin_http = "127.0.0.1:9411";  // /metrics, /healthz, /readyz; "off": not offered.
+  bool admin_http_expose = false;             // Allows an address that is not loopback.
+  int64_t shutdown_budget_ms = 20'000;
+  std::string log_level = "info";
+  std::string log_format = "text";
+  bool operator==(const Config&) const = default;
+};
+
+// Directories given on the command line or by the environment; a file may set its own.
+struct ConfigPlaces {
+  std::string state_dir;
+  std::string runtime_dir;
+};
+// $STATE_DIRECTORY, $RUNTIME_DIRECTORY (set by systemd), else /var/lib/firn and /run/firn for root, else the user's
+// own.
+ConfigPlaces DefaultPlaces();
+
+// What holds without a file: 256 MiB FP16 and 256 MiB INT8 (down to INT4) in DRAM, 1 GiB INT4 (down to INT2) in the
+// state directory, one Unix socket in the runtime directory.
+Config DefaultConfig(const ConfigPlaces& places);
+
+// `source` names the text in messages. A file that has no tier or no listener gets the default ones.
+absl::StatusOr<Config> ParseConfig(std::string_view text, std::string_view source, const ConfigPlaces& places);
+absl::StatusOr<Config> LoadConfig(const std::string& path, const ConfigPlaces& places);
+
+// The configuration in force, as TOML that ParseConfig reads back to the same values.
+std::string PrintConfig(const Config& config);
+
+// "exact", "fp8", "int8", "int4", "int2", or "{ k = ..., v = ... }".
+std::string PrintPrecision(const ClassPair& classes, bool use_fp8);
+
+// What a running daemon would need a restart for, one line each; empty: all of `next` can be taken over.
+std::vector<std::string> UnchangeableDifferences(const Config& now, const Config& next);
+
+}  // namespace firn

@@ -1,0 +1,233 @@
+// A setting is either in force or refused with its key, its value and what is allowed (case C62).
+#include "daemon/config/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/status.h"
+#include "daemon/config/machine.h"
+
+namespace firn {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+const ConfigPlaces kPlaces{"/state", "/run/x"};
+
+absl::StatusOr<Config> Parse(std::string_view text) { return ParseConfig(text, "test.toml", kPlaces); }
+
+std::string ErrorOf(std::string_view text) {
+  auto config = Parse(text);
+  EXPECT_FALSE(config.ok()) << text;
+  return config.ok() ? "" : Message(config.status());
+}
+
+Machine SmallMachine() {
+  Machine machine;
+  machine.ram_bytes = 8 * kGiB;
+  machine.numa_nodes = {0, 1};
+  machine.disk = [](const std::string& path) -> absl::StatusOr<DiskFacts> {
+    if (path.rfind("/root", 0) == 0) return DiskFacts{100 * kGiB, 50 * kGiB, 0, true};
+    return DiskFacts{100 * kGiB, 50 * kGiB, 10 * kGiB, false};
+  };
+  machine.group_exists = [](const std::string& group) { return group == "firn"; };
+  return machine;
+}
+
+std::string Tier(const std::string& more, const std::string& capacity = "\"64MiB\"") {
+  return "[[tier]]\nname = \"t\"\nmedium = \"dram\"\ncapacity = " + capacity + "\n" + more + "\n";
+}
+
+TEST(Config, AnEmptyFileIsTheDefault) {
+  auto config = Parse("");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(*config, DefaultConfig(kPlaces));
+  ASSERT_EQ(config->tiers.size(), 3u);
+  EXPECT_EQ(config->tiers[2].path, "/state/cold");
+  EXPECT_EQ(config->listeners[0].uds, "/run/x/firnd.sock");
+}
+
+TEST(Config, DirectoriesInTheFileMoveTheDefaults) {
+  auto config = Parse("state_dir = \"/elsewhere\"\n");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->tiers[2].path, "/elsewhere/cold");
+}
+
+TEST(Config, PrintedConfigReadsBackTheSame) {
+  auto config = Parse(R"(
+threads = 3
+[[tier]]
+name = "hot"
+medium = "dram"
+capacity = "1000000B"
+numa_node = 1
+precision = { k = "fp8", v = "int4" }
+least = "int2"
+high_watermark = 0.7
+low_watermark = 0.5
+on_memory_failure = "exit"
+[[tier]]
+name = "far"
+medium = "cxl"
+capacity = "2GiB"
+path = "/dev/dax0.0"
+precision = "int4"
+[[listener]]
+uds = "/tmp/a \"b\".sock"
+mode = "0600"
+tenant = "a.b"
+[[listener]]
+tcp = "10.0.0.1:80"
+certificate = "/c"
+private_key = "/k"
+client_ca = "/a"
+[limits]
+put_idle = "1500ms"
+[log]
+level = "debug"
+format = "json"
+)");
+  // 1,000,000 bytes are below the least capacity.
+  ASSERT_FALSE(config.ok());
+  EXPECT_THAT(Message(config.status()), HasSubstr("tier[0].capacity = \"1000000B\": out of range; allowed: 1.00 MiB"));
+
+  config = Parse(R"(
+[[tier]]
+name = "hot"
+medium = "dram"
+capacity = "3000001B"
+numa_node = 1
+precision = { k = "fp8", v = "int4" }
+least = "int2"
+high_watermark = 0.7
+low_watermark = 0.5
+on_memory_failure = "exit"
+[[listener]]
+uds = "/tmp/a \"b\".sock"
+mode = "0600"
+[[listener]]
+tcp = "10.0.0.1:80"
+certificate = "/c"
+private_key = "/k"
+client_ca = "/a"
+[limits]
+put_idle = "1500ms"
+)");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_TRUE(config->tiers[0].use_fp8);
+  auto again = Parse(PrintConfig(*config));
+  ASSERT_TRUE(again.ok()) << again.status() << "\n" << PrintConfig(*config);
+  EXPECT_EQ(*again, *config);
+}
+
+struct Refused {
+  const char* name;
+  std::string text;
+  std::vector<const char*> says;
+};
+
+TEST(Config, C62_settings_are_refused_with_key_value_and_range) {
+  const Refused cases[] = {
+      {"unknown key", Tier("capcity = \"1GiB\""), {"tier[0].capcity = \"1GiB\"", "unknown key", "capacity", "line 5"}},
+      {"unknown root key", "tiers = 3", {"tiers = 3", "unknown key", "tier"}},
+      {"unknown section", "[limit]\nkeys = 3", {"limit = ", "unknown key", "limits"}},
+      {"no unit", Tier("", "\"64\""), {"tier[0].capacity = \"64\"", "nothing as its unit", "allowed: 1.00 MiB"}},
+      {"a number", Tier("", "64"), {"tier[0].capacity = 64", "unit", "allowed: 1.00 MiB"}},
+      {"zero", Tier("", "\"0GiB\""), {"tier[0].capacity = \"0GiB\"", "out of range", "allowed: 1.00 MiB"}},
+      {"negative", Tier("", "\"-1GiB\""), {"tier[0].capacity = \"-1GiB\"", "negative"}},
+      {"wrong unit", Tier("", "\"1Gib\""), {"tier[0].capacity = \"1Gib\"", "\"Gib\"", "GiB"}},
+      {"three bits", Tier("precision = \"int3\""), {"tier[0].precision = \"int3\"", "allowed", "int4"}},
+      {"least above", Tier("precision = \"int4\"\nleast = \"int8\""), {"tier[0].least = \"int8\"", "finer", "int4"}},
+      {"two 8-bit classes", Tier("precision = { k = \"fp8\", v = \"int8\" }"), {"tier[0].precision", "not both"}},
+      {"watermarks", Tier("low_watermark = 0.95"), {"tier[0].low_watermark = 0.95", "below high_watermark, 0.9"}},
+      {"watermark range", Tier("high_watermark = 1.5"), {"tier[0].high_watermark = 1.5", "above 0 and at most 1"}},
+      {"ecc", Tier("ecc = \"secded\""), {"tier[0].ecc = \"secded\"", "allowed: \"none\""}},
+      {"gpu",
+       "[[tier]]\nname=\"g\"\nmedium=\"gpu:0\"\ncapacity=\"1GiB\"",
+       {"tier[0].medium = \"gpu:0\"", "without the GPU"}},
+      {"medium", "[[tier]]\nname=\"g\"\nmedium=\"tape\"\ncapacity=\"1GiB\"", {"tier[0].medium = \"tape\"", "dram"}},
+      {"no path", "[[tier]]\nname=\"g\"\nmedium=\"nvme\"\ncapacity=\"1GiB\"", {"tier[0].path", "missing"}},
+      {"mode", "[[listener]]\nuds=\"/s\"\nmode=\"0666\"", {"listener[0].mode = \"0666\"", "0770"}},
+      {"mode", "[[listener]]\nuds=\"/s\"\nmode=\"rw\"", {"listener[0].mode = \"rw\"", "allowed"}},
+      {"both", "[[listener]]\nuds=\"/s\"\ntcp=\"127.0.0.1:1\"", {"listener[0].uds = \"/s\"", "either uds or tcp"}},
+      {"tenant", "[[listener]]\nuds=\"/s\"\ntenant=\"a b\"", {"listener[0].tenant = \"a b\"", "letters"}},
+      {"part of tls", "[[listener]]\ntcp=\"127.0.0.1:1\"\nclient_ca=\"/a\"", {"certificate", "all of"}},
+      {"duration", "[limits]\nput_idle = 30", {"limits.put_idle = 30", "unit", "allowed: 100 ms to 3600 s"}},
+      {"duration range", "[limits]\nread_stall = \"0s\"", {"limits.read_stall = \"0s\"", "out of range"}},
+      {"count", "[limits]\nkeys = 0", {"limits.keys = 0", "allowed: 1 to 1048576"}},
+      {"level", "[log]\nlevel = \"loud\"", {"log.level = \"loud\"", "debug"}},
+      {"type", "[store]\npromote_on_get = 1", {"store.promote_on_get = 1", "true, false"}},
+      {"syntax", "[[tier]\n", {"line 1"}},
+      {"empty string", "state_dir = \"\"", {"state_dir = \"\"", "empty"}},
+  };
+  for (const Refused& c : cases) {
+    std::string error = ErrorOf(c.text);
+    for (const char* part : c.says) EXPECT_THAT(error, HasSubstr(part)) << c.name;
+  }
+}
+
+TEST(Config, EverythingWrongIsReportedAtOnce) {
+  EXPECT_THAT(ErrorOf("threads = 0\nfoo = 1\n[log]\nlevel = \"x\"\n"),
+              AllOf(HasSubstr("threads = 0"), HasSubstr("foo = 1"), HasSubstr("log.level")));
+}
+
+std::string VerdictOf(const std::string& text, std::string* warnings = nullptr) {
+  auto config = Parse(text);
+  EXPECT_TRUE(config.ok()) << config.status();
+  if (!config.ok()) return "";
+  ConfigVerdict verdict = CheckConfig(*config, SmallMachine());
+  std::string errors;
+  for (const std::string& error : verdict.errors) errors += error + "\n";
+  if (warnings != nullptr) {
+    for (const std::string& warning : verdict.warnings) *warnings += warning + "\n";
+  }
+  return errors;
+}
+
+std::string Cold(const std::string& path, const std::string& capacity) {
+  return Tier("") + "[[tier]]\nname = \"c\"\nmedium = \"nvme\"\nprecision = \"int4\"\npath = \"" + path +
+         "\"\ncapacity = \"" + capacity + "\"\n";
+}
+
+TEST(Config, C62_settings_are_compared_with_the_machine) {
+  EXPECT_THAT(VerdictOf(Tier("", "\"9GiB\"")),
+              AllOf(HasSubstr("tier[0].capacity = \"9.00 GiB\""), HasSubstr("allowed: 8.00 GiB")));
+  EXPECT_THAT(VerdictOf(Tier("numa_node = 7")), AllOf(HasSubstr("tier[0].numa_node = 7"), HasSubstr("allowed: 0, 1")));
+  EXPECT_THAT(VerdictOf(Cold("/data", "61GiB")), AllOf(HasSubstr("tier[1].capacity"), HasSubstr("allowed: 60.00 GiB")));
+  EXPECT_EQ(VerdictOf(Cold("/data", "60GiB")), "");
+  EXPECT_THAT(VerdictOf(Cold("/root/x", "41GiB")), AllOf(HasSubstr("root disk"), HasSubstr("allowed: 40.00 GiB")));
+  std::string warnings;
+  EXPECT_EQ(VerdictOf(Cold("/root/x", "1GiB"), &warnings), "");
+  EXPECT_THAT(warnings, HasSubstr("tier[1].path = \"/root/x\" is on the root disk"));
+  EXPECT_THAT(VerdictOf("[[listener]]\ntcp = \"0.0.0.0:1\""),
+              AllOf(HasSubstr("listener[0].tcp = \"0.0.0.0:1\""), HasSubstr("mutual TLS")));
+  EXPECT_EQ(VerdictOf("[[listener]]\ntcp = \"[::1]:1\""), "");
+  EXPECT_THAT(VerdictOf("[[listener]]\ntcp = \"127.0.0.1:70000\""), HasSubstr("port 0 to 65535"));
+  EXPECT_THAT(VerdictOf("[[listener]]\nuds = \"/s\"\ngroup = \"nobodys\""), HasSubstr("no such group"));
+  EXPECT_EQ(VerdictOf("[[listener]]\nuds = \"/s\"\ngroup = \"firn\""), "");
+  EXPECT_THAT(VerdictOf("[admin]\nhttp = \"0.0.0.0:9411\""), HasSubstr("admin.expose"));
+  EXPECT_EQ(VerdictOf("[admin]\nhttp = \"0.0.0.0:9411\"\nexpose = true"), "");
+}
+
+TEST(Config, TheChainGoesHotToCold) {
+  EXPECT_THAT(VerdictOf(Tier("") + Tier("")), HasSubstr("another tier has this name"));
+  EXPECT_THAT(VerdictOf(Tier("precision = \"int4\"") +
+                        "[[tier]]\nname = \"u\"\nmedium = \"dram\"\ncapacity = \"1GiB\"\nprecision = \"int8\""),
+              AllOf(HasSubstr("tier[1].precision = \"int8\""), HasSubstr("finer than the hotter tier \"t\"")));
+  EXPECT_THAT(VerdictOf("[[tier]]\nname = \"c\"\nmedium = \"nvme\"\npath = \"/data\"\ncapacity = \"1GiB\""),
+              HasSubstr("the hottest tier must be memory"));
+}
+
+TEST(Config, ReloadSaysWhatNeedsARestart) {
+  Config now = DefaultConfig(kPlaces), next = now;
+  next.log_level = "debug";
+  next.shutdown_budget_ms = 5;
+  EXPECT_TRUE(UnchangeableDifferences(now, next).empty());
+  next.tiers[0].capacity_bytes *= 2;
+  ASSERT_EQ(UnchangeableDifferences(now, next).size(), 1u);
+  EXPECT_THAT(UnchangeableDifferences(now, next)[0], HasSubstr("[[tier]]"));
+}
+
+}  // namespace
+}  // namespace firn

@@ -1,0 +1,212 @@
+// From TOML to Config: names, types, units and ranges. What depends on the machine is in check.cc.
+#include <fmt/format.h>
+
+#include <toml++/toml.h>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "base/status.h"
+#include "daemon/config/config.h"
+#include "daemon/config/toml_section.h"
+
+namespace firn {
+namespace {
+
+constexpr uint64_t kCapacityMin = kMiB, kCapacityMax = uint64_t{1} << 50;
+constexpr size_t kConfigFileBytesMax = kMiB;
+
+bool IsName(std::string_view text, std::string_view extra) {
+  for (char c : text) {
+    bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+    if (!plain && extra.find(c) == std::string_view::npos) return false;
+  }
+  return !text.empty();
+}
+
+void ReadMedium(TomlSection& section, TierSettings* tier) {
+  std::string medium;
+  section.String("medium", &medium, 32);
+  if (medium.empty() && !section.Has("medium")) {
+    section.Error("medium", "missing; allowed: \"dram\", \"cxl\", \"nvme\"");
+  } else if (medium == "dram") {
+    tier->medium = Medium::kDram;
+  } else if (medium == "cxl") {
+    tier->medium = Medium::kCxl;
+  } else if (medium == "nvme") {
+    tier->medium = Medium::kNvme;
+  } else if (medium.rfind("gpu:", 0) == 0) {
+    section.Error("medium", "this daemon is built without the GPU tier; allowed: \"dram\", \"cxl\", \"nvme\"");
+  } else {
+    section.Error("medium", "allowed: \"dram\", \"cxl\", \"nvme\"");
+  }
+}
+
+void ReadPlace(TomlSection& section, TierSettings* tier) {
+  section.String("path", &tier->path, 4000);
+  if (section.Has("numa_node")) {
+    int64_t node = 0;
+    section.Int("numa_node", &node, 0, 1023);
+    tier->numa_node = static_cast<int>(node);
+  }
+  switch (tier->medium) {
+    case Medium::kDram:
+      if (section.Has("path")) section.Error("path", "a tier on dram has no path");
+      break;
+    case Medium::kCxl:
+      if (section.Has("path") == section.Has("numa_node")) {
+        section.Error("path", "a tier on cxl has either a path (a DAX device or a file) or a numa_node");
+      }
+      break;
+    case Medium::kNvme:
+      if (!section.Has("path")) section.Error("path", "missing; a tier on nvme has the path of a directory");
+      if (section.Has("numa_node")) section.Error("numa_node", "a tier on nvme has no numa_node");
+      break;
+  }
+  if (!tier->path.empty() && tier->path[0] != '/') section.Error("path", "not an absolute path");
+}
+
+TierSettings ReadTier(TomlSection& section) {
+  TierSettings tier;
+  section.String("name", &tier.name, 32);
+  if (!section.Has("name")) section.Error("name", "missing; every tier has a name");
+  if (!tier.name.empty() && !IsName(tier.name, "_-")) section.Error("name", "allowed: letters, digits, - and _");
+  ReadMedium(section, &tier);
+  ReadPlace(section, &tier);
+  section.Bytes("capacity", &tier.capacity_bytes, kCapacityMin, kCapacityMax);
+  if (!section.Has("capacity")) section.Error("capacity", "missing; every tier has a capacity, such as \"64GiB\"");
+  section.Precision("precision", &tier.precision, &tier.use_fp8);
+  section.Precision("least", &tier.least, nullptr);
+  if (!tier.precision.AtLeast(tier.least)) {
+    section.Error("least", "finer than the tier's precision, " + PrintPrecision(tier.precision, tier.use_fp8));
+  }
+  section.Share("high_watermark", &tier.high_watermark);
+  section.Share("low_watermark", &tier.low_watermark);
+  if (tier.low_watermark >= tier.high_watermark) {
+    section.Error("low_watermark", fmt::format("allowed: below high_watermark, {}", tier.high_watermark));
+  }
+  std::string ecc = "none";
+  section.String("ecc", &ecc, 32);
+  if (ecc != "none") section.Error("ecc", "allowed: \"none\"; this daemon has no other error-correcting code");
+  std::string on_failure = "shrink";
+  section.Choice("on_memory_failure", &on_failure, {"shrink", "exit"});
+  tier.shrink_on_memory_failure = on_failure == "shrink";
+  return tier;
+}
+
+ListenerSettings ReadListener(TomlSection& section) {
+  ListenerSettings listener;
+  section.String("uds", &listener.uds, 107);
+  section.String("tcp", &listener.tcp, 260);
+  if (section.Has("uds") == section.Has("tcp")) section.Error("uds", "a listener has either uds or tcp");
+  if (!listener.uds.empty() && listener.uds[0] != '/') section.Error("uds", "not an absolute path");
+  std::string mode;
+  section.String("mode", &mode, 8);
+  if (!mode.empty()) {
+    char* end = nullptr;
+    unsigned long bits = std::strtoul(mode.c_str(), &end, 8);
+    if (*end != 0 || bits > 0770 || (bits & 0600) != 0600 || (bits & 07) != 0) {
+      section.Error("mode", "allowed: \"0600\" to \"0770\"; the owner reads and writes, others get nothing");
+    } else {
+      listener.mode = static_cast<uint32_t>(bits);
+    }
+  }
+  section.String("group", &listener.group, 64);
+  section.String("tenant", &listener.tenant, 64);
+  if (!IsName(listener.tenant, "._-")) section.Error("tenant", "allowed: letters, digits, . - and _");
+  section.Bool("admin", &listener.admin);
+  section.String("certificate", &listener.certificate, 4000);
+  section.String("private_key", &listener.private_key, 4000);
+  section.String("client_ca", &listener.client_ca, 4000);
+  size_t tls_files = section.Has("certificate") + section.Has("private_key") + section.Has("client_ca");
+  if (tls_files != 0 && tls_files != 3) {
+    section.Error("certificate", "mutual TLS needs all of certificate, private_key and client_ca");
+  }
+  if (tls_files != 0 && section.Has("uds")) section.Error("certificate", "a Unix socket has no TLS");
+  if (section.Has("tcp")) {
+    for (const char* key : {"mode", "group"}) {
+      if (section.Has(key)) section.Error(key, "only for a Unix socket");
+    }
+  }
+  return listener;
+}
+
+void ReadLimits(TomlSection& section, LimitSettings* limits) {
+  section.Bytes("transport_budget", &limits->transport_budget_bytes, 64 * kMiB, kCapacityMax);
+  section.Bytes("block_bytes", &limits->block_bytes_max, uint64_t{4096}, kBlockBytesMax);
+  section.Bytes("chunk_bytes", &limits->chunk_bytes_max, uint32_t{4096}, uint32_t{8 * kMiB});
+  section.Count("keys", &limits->keys_max, 1, 1u << 20);
+  section.Count("streams", &limits->streams_max, 1, 1u << 16);
+  section.Count("sessions", &limits->sessions_max, 1, 1u << 20);
+  section.Count("leases", &limits->leases_max, 1, 1u << 20);
+  section.Duration("put_idle", &limits->put_idle_ms, 100, 3'600'000);
+  section.Duration("read_stall", &limits->read_stall_ms, 100, 3'600'000);
+  section.Duration("read_deadline", &limits->read_deadline_ms, 10, 3'600'000);
+  section.Bytes("held_bytes", &limits->held_bytes_max, kMiB, kCapacityMax);
+  section.Bytes("puts_in_flight", &limits->puts_in_flight_bytes_max, kMiB, kCapacityMax);
+}
+
+void ReadRoot(TomlSection& root, Config* config) {
+  root.String("state_dir", &config->state_dir, 4000);
+  root.String("runtime_dir", &config->runtime_dir, 4000);
+  root.Count("threads", &config->threads, 1, 1024);
+  if (root.Has("tier")) config->tiers.clear();
+  root.Sections("tier", [config](TomlSection& s) { config->tiers.push_back(ReadTier(s)); });
+  if (root.Has("listener")) config->listeners.clear();
+  root.Sections("listener", [config](TomlSection& s) { config->listeners.push_back(ReadListener(s)); });
+  root.Section("limits", [config](TomlSection& s) { ReadLimits(s, &config->limits); });
+  root.Section("store", [config](TomlSection& s) {
+    s.Count("moves_in_flight", &config->store.moves_in_flight, 1, 256);
+    s.Count("events_kept", &config->store.events_kept, 1024, 1u << 24);
+    s.Bool("promote_on_get", &config->store.promote_on_get);
+  });
+  root.Section("admin", [config](TomlSection& s) {
+    s.String("http", &config->admin_http, 260);
+    s.Bool("expose", &config->admin_http_expose);
+  });
+  root.Section("shutdown",
+               [config](TomlSection& s) { s.Duration("budget", &config->shutdown_budget_ms, 0, 3'600'000); });
+  root.Section("log", [config](TomlSection& s) {
+    s.Choice("level", &config->log_level, {"debug", "info", "warning", "error"});
+    s.Choice("format", &config->log_format, {"text", "json"});
+  });
+  root.Finish();
+}
+
+}  // namespace
+
+absl::StatusOr<Config> ParseConfig(std::string_view text, std::string_view source, const ConfigPlaces& places) {
+  if (text.size() > kConfigFileBytesMax) {
+    return InvalidArgument("{}: has {} bytes; a configuration has at most {}", source, text.size(),
+                           kConfigFileBytesMax);
+  }
+  toml::table table;
+  try {
+    table = toml::parse(text, source);
+  } catch (const toml::parse_error& error) {
+    return InvalidArgument("{}: line {}: {}", source, error.source().begin.line, error.description());
+  }
+  // The directories come first: the default tiers and the default listener lie in them.
+  ConfigPlaces chosen = places;
+  if (auto dir = table["state_dir"].value<std::string>(); dir.has_value()) chosen.state_dir = *dir;
+  if (auto dir = table["runtime_dir"].value<std::string>(); dir.has_value()) chosen.runtime_dir = *dir;
+  Config config = DefaultConfig(chosen);
+  std::vector<std::string> errors;
+  TomlSection root(table, "", &errors);
+  ReadRoot(root, &config);
+  if (!errors.empty()) return InvalidArgument("{}: {}", source, fmt::join(errors, "\n" + std::string(source) + ": "));
+  return config;
+}
+
+absl::StatusOr<Config> LoadConfig(const std::string& path, const ConfigPlaces& places) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return ErrnoStatus(errno != 0 ? errno : EIO, fmt::format("open configuration {}", path));
+  std::string text(std::istreambuf_iterator<char>(file), {});
+  if (file.bad()) return ErrnoStatus(errno != 0 ? errno : EIO, fmt::format("read configuration {}", path));
+  return ParseConfig(text, path, places);
+}
+
+}  // namespace firn

@@ -1,0 +1,106 @@
+// The configuration in force as TOML. Sizes and durations are printed in their smallest unit, so that they read back
+// exactly.
+#include <fmt/format.h>
+
+#include "daemon/config/config.h"
+
+namespace firn {
+namespace {
+
+std::string ClassWord(PrecisionClass c, bool use_fp8) {
+  switch (c) {
+    case PrecisionClass::kExact:
+      return "fp16";
+    case PrecisionClass::k8Bit:
+      return use_fp8 ? "fp8" : "int8";
+    case PrecisionClass::k4Bit:
+      return "int4";
+    default:
+      return "int2";
+  }
+}
+
+std::string Quoted(std::string_view text) {
+  std::string out = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      out += fmt::format("\\u{:04X}", static_cast<unsigned>(static_cast<unsigned char>(c)));
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+// A size in the largest unit that divides it.
+std::string Size(uint64_t bytes) {
+  for (auto [unit, name] : {std::pair{kGiB, "GiB"}, std::pair{kMiB, "MiB"}, std::pair{kKiB, "KiB"}}) {
+    if (bytes != 0 && bytes % unit == 0) return fmt::format("\"{}{}\"", bytes / unit, name);
+  }
+  return fmt::format("\"{}B\"", bytes);
+}
+
+std::string Duration(int64_t ms) {
+  return ms % 1000 == 0 ? fmt::format("\"{}s\"", ms / 1000) : fmt::format("\"{}ms\"", ms);
+}
+
+void PrintTier(const TierSettings& tier, std::string* out) {
+  *out += "\n[[tier]]\n";
+  *out += fmt::format("name = {}\nmedium = \"{}\"\n", Quoted(tier.name), MediumName(tier.medium));
+  *out += fmt::format("capacity = {}\n", Size(tier.capacity_bytes));
+  if (!tier.path.empty()) *out += fmt::format("path = {}\n", Quoted(tier.path));
+  if (tier.numa_node.has_value()) *out += fmt::format("numa_node = {}\n", *tier.numa_node);
+  *out += fmt::format("precision = {}\n", PrintPrecision(tier.precision, tier.use_fp8));
+  if (tier.least != ClassPair{}) *out += fmt::format("least = {}\n", PrintPrecision(tier.least, false));
+  *out += fmt::format("high_watermark = {}\nlow_watermark = {}\n", tier.high_watermark, tier.low_watermark);
+  *out += "ecc = \"none\"\n";
+  *out += fmt::format("on_memory_failure = \"{}\"\n", tier.shrink_on_memory_failure ? "shrink" : "exit");
+}
+
+void PrintListener(const ListenerSettings& listener, std::string* out) {
+  *out += "\n[[listener]]\n";
+  if (!listener.uds.empty()) {
+    *out += fmt::format("uds = {}\nmode = \"{:04o}\"\n", Quoted(listener.uds), listener.mode);
+    if (!listener.group.empty()) *out += fmt::format("group = {}\n", Quoted(listener.group));
+  } else {
+    *out += fmt::format("tcp = {}\n", Quoted(listener.tcp));
+  }
+  *out += fmt::format("tenant = {}\nadmin = {}\n", Quoted(listener.tenant), listener.admin);
+  if (!listener.certificate.empty()) {
+    *out += fmt::format("certificate = {}\nprivate_key = {}\nclient_ca = {}\n", Quoted(listener.certificate),
+                        Quoted(listener.private_key), Quoted(listener.client_ca));
+  }
+}
+
+}  // namespace
+
+std::string PrintPrecision(const ClassPair& classes, bool use_fp8) {
+  if (classes.k == classes.v) return "\"" + ClassWord(classes.k, use_fp8) + "\"";
+  return fmt::format("{{ k = \"{}\", v = \"{}\" }}", ClassWord(classes.k, use_fp8), ClassWord(classes.v, use_fp8));
+}
+
+std::string PrintConfig(const Config& config) {
+  std::string out;
+  out += fmt::format("state_dir = {}\nruntime_dir = {}\n", Quoted(config.state_dir), Quoted(config.runtime_dir));
+  if (config.threads != 0) out += fmt::format("threads = {}\n", config.threads);
+  const LimitSettings& l = config.limits;
+  out += fmt::format(
+      "\n[limits]\ntransport_budget = {}\nblock_bytes = {}\nchunk_bytes = {}\nkeys = {}\nstreams = {}\nsessions = {}\n"
+      "leases = {}\nput_idle = {}\nread_stall = {}\nread_deadline = {}\nheld_bytes = {}\nputs_in_flight = {}\n",
+      Size(l.transport_budget_bytes), Size(l.block_bytes_max), Size(l.chunk_bytes_max), l.keys_max, l.streams_max,
+      l.sessions_max, l.leases_max, Duration(l.put_idle_ms), Duration(l.read_stall_ms), Duration(l.read_deadline_ms),
+      Size(l.held_bytes_max), Size(l.puts_in_flight_bytes_max));
+  out += fmt::format("\n[store]\nmoves_in_flight = {}\nevents_kept = {}\npromote_on_get = {}\n",
+                     config.store.moves_in_flight, config.store.events_kept, config.store.promote_on_get);
+  out += fmt::format("\n[admin]\nhttp = {}\nexpose = {}\n", Quoted(config.admin_http), config.admin_http_expose);
+  out += fmt::format("\n[shutdown]\nbudget = {}\n", Duration(config.shutdown_budget_ms));
+  out += fmt::format("\n[log]\nlevel = \"{}\"\nformat = \"{}\"\n", config.log_level, config.log_format);
+  for (const TierSettings& tier : config.tiers) PrintTier(tier, &out);
+  for (const ListenerSettings& listener : config.listeners) PrintListener(listener, &out);
+  return out;
+}
+
+}  // namespace firn

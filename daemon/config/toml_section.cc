@@ -1,0 +1,230 @@
+#include "daemon/config/toml_section.h"
+
+#include <fmt/format.h>
+
+#include <toml++/toml.h>
+#include <sstream>
+
+#include "base/status.h"
+#include "base/units.h"
+
+namespace firn {
+namespace {
+
+std::string Shown(const toml::node& node) {
+  std::ostringstream out;
+  if (const auto* text = node.as_string()) {
+    out << '"' << text->get() << '"';
+  } else if (const auto* table = node.as_table()) {
+    out << toml::toml_formatter(*table);
+  } else if (const auto* number = node.as_floating_point()) {
+    out << fmt::format("{}", number->get());
+  } else {
+    node.visit([&out](const auto& value) { out << value; });
+  }
+  std::string shown = out.str();
+  if (shown.size() > 80) shown = shown.substr(0, 77) + "...";
+  return shown;
+}
+
+std::string DurationText(int64_t ms) {
+  return ms % 1000 == 0 ? fmt::format("{} s", ms / 1000) : fmt::format("{} ms", ms);
+}
+
+bool ParseClass(std::string_view text, PrecisionClass* out, bool* is_fp8) {
+  *is_fp8 = text == "fp8";
+  if (text == "exact" || text == "fp16" || text == "bf16") {
+    *out = PrecisionClass::kExact;
+  } else if (text == "int8" || text == "fp8") {
+    *out = PrecisionClass::k8Bit;
+  } else if (text == "int4") {
+    *out = PrecisionClass::k4Bit;
+  } else if (text == "int2") {
+    *out = PrecisionClass::k2Bit;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+TomlSection::TomlSection(const toml::table& table, std::string prefix, std::vector<std::string>* errors)
+    : table_(table), prefix_(std::move(prefix)), errors_(errors) {}
+
+bool TomlSection::Has(std::string_view key) const { return table_.contains(key); }
+
+const toml::node* TomlSection::Find(std::string_view key) {
+  known_.emplace(key);
+  return table_.get(key);
+}
+
+void TomlSection::Error(std::string_view key, const std::string& what) {
+  const toml::node* node = table_.get(key);
+  if (node == nullptr) {
+    errors_->push_back(fmt::format("{}{}: {}", prefix_, key, what));
+    return;
+  }
+  errors_->push_back(
+      fmt::format("{}{} = {}: {} (line {})", prefix_, key, Shown(*node), what, node->source().begin.line));
+}
+
+void TomlSection::Bytes(std::string_view key, uint64_t* out, uint64_t least, uint64_t most) {
+  const toml::node* node = Find(key);
+  if (node == nullptr) return;
+  std::string range = fmt::format("allowed: {} to {}", FormatBytes(least), FormatBytes(most));
+  const auto* text = node->as_string();
+  if (text == nullptr) return Error(key, "a size is a string with a unit, such as \"64GiB\"; " + range);
+  auto bytes = ParseBytes(text->get());
+  if (!bytes.ok()) return Error(key, Message(bytes.status()) + "; " + range);
+  if (*bytes < least || *bytes > most) return Error(key, "out of range; " + range);
+  *out = *bytes;
+}
+
+void TomlSection::Bytes(std::string_view key, uint32_t* out, uint32_t least, uint32_t most) {
+  uint64_t wide = *out;
+  Bytes(key, &wide, uint64_t{least}, uint64_t{most});
+  *out = static_cast<uint32_t>(wide);
+}
+
+void TomlSection::Duration(std::string_view key, int64_t* out_ms, int64_t least_ms, int64_t most_ms) {
+  const toml::node* node = Find(key);
+  if (node == nullptr) return;
+  std::string range = fmt::format("allowed: {} to {}", DurationText(least_ms), DurationText(most_ms));
+  const auto* text = node->as_string();
+  if (text == nullptr) return Error(key, "a duration is a string with a unit, such as \"30s\"; " + range);
+  auto ms = ParseDurationMs(text->get());
+  if (!ms.ok()) return Error(key, Message(ms.status()) + "; " + range);
+  if (*ms < least_ms || *ms > most_ms) return Error(key, "out of range; " + range);
+  *out_ms = *ms;
+}
+
+void TomlSection::Int(std::string_view key, int64_t* out, int64_t least, int64_t most) {
+  const toml::node* node = Find(key);
+  if (node == nullptr) return;
+  std::string range = fmt::format("allowed: {} to {}", least, most);
+  const auto* number = node->as_integer();
+  if (number == nullptr) return Error(key, "not a whole number; " + range);
+  if (number->get() < least || number->get() > most) return Error(key, "out of range; " + range);
+  *out = number->get();
+}
+
+void TomlSection::Count(std::string_view key, uint32_t* out, uint32_t least, uint32_t most) {
+  int64_t wide = *out;
+  Int(key, &wide, least, most);
+  *out = static_cast<uint32_t>(wide);
+}
+
+void TomlSection::Share(std::string_view key, double* out) {
+  const toml::node* node = Find(key);
+  if (node == nullptr) return;
+  auto number = node->value<double>();
+  if (!node->is_number() || !number.has_value() || !(*number > 0) || *number > 1) {
+    return Error(key, "allowed: a share of the capacity, above 0 and at most 1");
+  }
+  *out = *number;
+}
+
+void TomlSection::Bool(std::string_view key, bool* out) {
+  const toml::node* node = Find(key);
+  if (node == nullptr) return;
+  const auto* value = node->as_boolean();
+  if (value == nullptr) return Error(key, "allowed: true, false");
+  *out = value->get();
+}
+
+void TomlSection::String(std::string_view key, std::string* out, size_t bytes_max) {
+  const toml::node* node = Find(key);
+  if (node == nullptr) return;
+  const auto* text = node->as_string();
+  if (text == nullptr) return Error(key, "not a string");
+  if (text->get().empty()) return Error(key, "empty; leave the key out to get the default");
+  if (text->get().size() > bytes_max) {
+    return Error(key, fmt::format("has {} bytes; allowed: at most {}", text->get().size(), bytes_max));
+  }
+  if (text->get().find('\0') != std::string::npos) return Error(key, "holds a NUL byte");
+  *out = text->get();
+}
+
+void TomlSection::Choice(std::string_view key, std::string* out, const std::vector<std::string>& allowed) {
+  const toml::node* node = Find(key);
+  if (node == nullptr) return;
+  const auto* text = node->as_string();
+  if (text != nullptr) {
+    for (const std::string& choice : allowed) {
+      if (text->get() == choice) {
+        *out = choice;
+        return;
+      }
+    }
+  }
+  Error(key, fmt::format("allowed: \"{}\"", fmt::join(allowed, "\", \"")));
+}
+
+void TomlSection::Precision(std::string_view key, ClassPair* out, bool* use_fp8) {
+  const toml::node* node = Find(key);
+  if (node == nullptr) return;
+  const std::string allowed = fmt::format(
+      "allowed: \"fp16\" or \"bf16\" (as given), {}\"int8\", \"int4\", \"int2\", or {{ k = ..., v = ... }} of these",
+      use_fp8 != nullptr ? "\"fp8\", " : "");
+  ClassPair classes;
+  bool k_fp8 = false, v_fp8 = false;
+  if (const auto* text = node->as_string()) {
+    if (!ParseClass(text->get(), &classes.k, &k_fp8)) return Error(key, allowed);
+    classes.v = classes.k;
+    v_fp8 = k_fp8;
+  } else if (const auto* table = node->as_table()) {
+    const auto* k = table->get_as<std::string>("k");
+    const auto* v = table->get_as<std::string>("v");
+    if (table->size() != 2 || k == nullptr || v == nullptr || !ParseClass(k->get(), &classes.k, &k_fp8) ||
+        !ParseClass(v->get(), &classes.v, &v_fp8)) {
+      return Error(key, allowed);
+    }
+  } else {
+    return Error(key, allowed);
+  }
+  if ((k_fp8 || v_fp8) && use_fp8 == nullptr) return Error(key, allowed);
+  bool k_int8 = classes.k == PrecisionClass::k8Bit && !k_fp8;
+  bool v_int8 = classes.v == PrecisionClass::k8Bit && !v_fp8;
+  if ((k_fp8 && v_int8) || (v_fp8 && k_int8)) return Error(key, "a tier's 8-bit class is either fp8 or int8, not both");
+  *out = classes;
+  if (use_fp8 != nullptr) *use_fp8 = k_fp8 || v_fp8;
+}
+
+void TomlSection::Sections(std::string_view key, const std::function<void(TomlSection&)>& each) {
+  const toml::node* node = Find(key);
+  if (node == nullptr) return;
+  const auto* array = node->as_array();
+  if (array == nullptr) return Error(key, fmt::format("a list of tables is written [[{}]]", key));
+  size_t index = 0;
+  for (const toml::node& element : *array) {
+    std::string name = fmt::format("{}{}[{}]", prefix_, key, index++);
+    const auto* table = element.as_table();
+    if (table == nullptr) {
+      errors_->push_back(fmt::format("{} = {}: a list of tables is written [[{}]]", name, Shown(element), key));
+      continue;
+    }
+    TomlSection section(*table, name + ".", errors_);
+    each(section);
+    section.Finish();
+  }
+}
+
+void TomlSection::Section(std::string_view key, const std::function<void(TomlSection&)>& read) {
+  const toml::node* node = Find(key);
+  if (node == nullptr) return;
+  const auto* table = node->as_table();
+  if (table == nullptr) return Error(key, fmt::format("a table is written [{}]", key));
+  TomlSection section(*table, fmt::format("{}{}.", prefix_, key), errors_);
+  read(section);
+  section.Finish();
+}
+
+void TomlSection::Finish() {
+  for (const auto& [key, node] : table_) {
+    if (known_.find(key.str()) != known_.end()) continue;
+    Error(key.str(), fmt::format("unknown key; known here: {}", fmt::join(known_, ", ")));
+  }
+}
+
+}  // namespace firn

@@ -1,0 +1,61 @@
+// One table of a TOML file, read key by key: whatever was not asked for is an unknown key, whatever does not fit is an
+// error.
+//
+// Threads: not safe. Ownership: borrows the table and the list of errors. Every error names key, value, what is
+// allowed, and the line.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "codecs/types.h"
+
+namespace toml {
+inline namespace v3 {
+class node;
+class table;
+}  // namespace v3
+}  // namespace toml
+
+namespace firn {
+
+class TomlSection {
+ public:
+  // `prefix` is the section's name in messages ("tier[0]."); empty for the root.
+  TomlSection(const toml::table& table, std::string prefix, std::vector<std::string>* errors);
+
+  bool Has(std::string_view key) const;
+  // Each leaves `*out` as it is when the key is absent or wrong. Ranges are inclusive.
+  void Bytes(std::string_view key, uint64_t* out, uint64_t least, uint64_t most);
+  void Bytes(std::string_view key, uint32_t* out, uint32_t least, uint32_t most);
+  void Duration(std::string_view key, int64_t* out_ms, int64_t least_ms, int64_t most_ms);
+  void Count(std::string_view key, uint32_t* out, uint32_t least, uint32_t most);
+  void Int(std::string_view key, int64_t* out, int64_t least, int64_t most);
+  void Share(std::string_view key, double* out);  // In (0, 1].
+  void Bool(std::string_view key, bool* out);
+  void String(std::string_view key, std::string* out, size_t bytes_max);
+  void Choice(std::string_view key, std::string* out, const std::vector<std::string>& allowed);
+  // "int8", or { k = "int8", v = "int4" }. `use_fp8` may be null: then "fp8" is refused.
+  void Precision(std::string_view key, ClassPair* out, bool* use_fp8);
+  void Sections(std::string_view key, const std::function<void(TomlSection&)>& each);  // [[key]]
+  void Section(std::string_view key, const std::function<void(TomlSection&)>& read);   // [key]
+  // Reports the keys that nobody asked for.
+  void Finish();
+
+  void Error(std::string_view key, const std::string& what);
+  const std::string& prefix() const { return prefix_; }
+
+ private:
+  const toml::node* Find(std::string_view key);
+
+  const toml::table& table_;
+  const std::string prefix_;
+  std::vector<std::string>* const errors_;
+  std::set<std::string, std::less<>> known_;
+};
+
+}  // namespace firn
