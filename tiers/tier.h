@@ -10,7 +10,7 @@
 //
 // Ownership: a CopyPtr is a reference. A copy's bytes are given back when the last reference is dropped, so a reader is
 // protected by what it holds, never by a lease. Dropping the index's reference to a persistent copy does not delete it
-// from the medium's own index: Forget does. Copies may outlive the tier.
+// from the medium's own index: Forget does.
 //
 // Errors: ResourceExhausted when it does not fit now, InvalidArgument when it never can, DataLoss when stored bytes do
 // not check, Unavailable when the medium failed, FailedPrecondition after Shutdown.
