@@ -1,0 +1,88 @@
+#include "daemon/runtime/asio_executor.h"
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+
+namespace firn {
+
+namespace asio = boost::asio;
+using WorkGuard = asio::executor_work_guard<asio::io_context::executor_type>;
+
+struct AsioExecutor::State {
+  explicit State(size_t count) : context(static_cast<int>(count)), guard(asio::make_work_guard(context)) {}
+  asio::io_context context;
+  WorkGuard guard;
+  std::vector<std::thread> threads;
+};
+
+AsioExecutor::AsioExecutor(size_t threads) : threads_(threads), state_(std::make_unique<State>(threads)) {
+  FIRN_CHECK(threads > 0);
+  for (size_t i = 0; i < threads; ++i) {
+    state_->threads.emplace_back([this]() noexcept { state_->context.run(); });
+  }
+}
+
+AsioExecutor::~AsioExecutor() {
+  state_->guard.reset();
+  for (std::thread& thread : state_->threads) thread.join();
+}
+
+void AsioExecutor::Post(Task task) { asio::post(state_->context, std::move(task)); }
+
+struct ControlLoop::State {
+  State() : context(1), guard(asio::make_work_guard(context)) {}
+  asio::io_context context;
+  WorkGuard guard;
+  std::vector<std::unique_ptr<asio::signal_set>> signals;
+};
+
+ControlLoop::ControlLoop() : state_(std::make_unique<State>()) {}
+ControlLoop::~ControlLoop() = default;
+
+void ControlLoop::Post(Task task) { asio::post(state_->context, std::move(task)); }
+
+void ControlLoop::After(int64_t delay_ms, Task task) {
+  auto timer = std::make_shared<asio::steady_timer>(state_->context, std::chrono::milliseconds(delay_ms));
+  timer->async_wait([timer, task = std::move(task)](const boost::system::error_code& error) mutable {
+    if (!error) task();
+  });
+}
+
+void ControlLoop::Every(int64_t interval_ms, std::function<void()> task) {
+  After(interval_ms, [this, interval_ms, task = std::move(task)]() mutable {
+    task();
+    Every(interval_ms, std::move(task));
+  });
+}
+
+void ControlLoop::OnSignals(std::initializer_list<int> signals, std::function<void(int)> handler) {
+  auto set = std::make_unique<asio::signal_set>(state_->context);
+  for (int signal : signals) set->add(signal);
+  asio::signal_set* raw = set.get();
+  state_->signals.push_back(std::move(set));
+  // Waits again after each signal: a second SIGTERM must find a handler, or it would end the process.
+  auto wait = std::make_shared<std::function<void()>>();
+  *wait = [raw, handler = std::move(handler), again = std::weak_ptr(wait)] {
+    raw->async_wait([handler, self = again.lock()](const boost::system::error_code& error, int signal) {
+      if (error) return;
+      handler(signal);
+      (*self)();
+    });
+  };
+  (*wait)();
+}
+
+void ControlLoop::Run() { state_->context.run(); }
+void ControlLoop::Stop() { state_->context.stop(); }
+asio::io_context& ControlLoop::context() { return state_->context; }
+
+}  // namespace firn
