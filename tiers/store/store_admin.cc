@@ -1,0 +1,300 @@
+// Looking up, holding, deleting, and moves that somebody asks for.
+#include <utility>
+
+#include "base/status.h"
+#include "tiers/store/store_impl.h"
+
+namespace firn {
+
+std::vector<LocatedBlock> StoreImpl::Locate(NamespaceId ns, const std::vector<Digest>& keys, ClassPair least) {
+  std::vector<LocatedBlock> out(keys.size());
+  std::lock_guard lock(mu_);
+  totals_.lookups += keys.size();
+  if (!CheckNamespaceLocked(ns).ok()) return out;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    LocatedBlock located{.state = BlockState::kPresent, .served = {PrecisionClass::kExact, PrecisionClass::kExact}};
+    for (uint32_t shard = 0; shard < namespaces_[ns].facts.shards && located.state == BlockState::kPresent; ++shard) {
+      EntryId id = table_.Find({ns, static_cast<uint16_t>(shard), keys[i]});
+      ClassPair best = id == kNoEntry ? ClassPair{} : BestClassLocked(id);
+      if (id == kNoEntry || ExpiredLocked(table_.entry(id)) || !best.AtLeast(least)) {
+        located = {};
+        break;
+      }
+      located.served = Coarser(located.served, best);
+      located.tier = std::max(located.tier, table_.HottestTier(id));
+      located.tokens = table_.entry(id).tokens;
+    }
+    if (located.state == BlockState::kPresent) ++totals_.lookup_hits;
+    out[i] = located;
+  }
+  return out;
+}
+
+absl::Status StoreImpl::Pin(NamespaceId ns, const Digest& key, SessionId session) {
+  std::lock_guard lock(mu_);
+  FIRN_RETURN_IF_ERROR(CheckNamespaceLocked(ns));
+  auto owner = sessions_.find(session);
+  if (owner == sessions_.end()) return FailedPrecondition("session {} is not open; pins belong to a session", session);
+  if (owner->second.pins.size() >= options_.pins_per_session_max) {
+    return ResourceExhausted("session {} has pinned {} blocks; at most {}", session, owner->second.pins.size(),
+                             options_.pins_per_session_max);
+  }
+  std::vector<EntryId> shards;
+  for (uint32_t shard = 0; shard < namespaces_[ns].facts.shards; ++shard) {
+    EntryId id = table_.Find({ns, static_cast<uint16_t>(shard), key});
+    if (id == kNoEntry || ExpiredLocked(table_.entry(id))) return NotFound("miss: block {} (shard {})", key.Hex(), shard);
+    shards.push_back(id);
+  }
+  for (EntryId id : shards) {
+    Entry& e = table_.entry(id);
+    ++e.pins;
+    ++pins_;
+    ++owner->second.pins[NameOf(e)];
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StoreImpl::Unpin(NamespaceId ns, const Digest& key, SessionId session) {
+  std::lock_guard lock(mu_);
+  FIRN_RETURN_IF_ERROR(CheckNamespaceLocked(ns));
+  auto owner = sessions_.find(session);
+  if (owner == sessions_.end()) return FailedPrecondition("session {} is not open", session);
+  bool unpinned = false;
+  for (uint32_t shard = 0; shard < namespaces_[ns].facts.shards; ++shard) {
+    EntryName name{ns, static_cast<uint16_t>(shard), key};
+    auto pin = owner->second.pins.find(name);
+    if (pin == owner->second.pins.end()) continue;
+    EntryId id = table_.Find(name);
+    FIRN_CHECK(id != kNoEntry && table_.entry(id).pins > 0 && pins_ > 0);
+    --table_.entry(id).pins;
+    --pins_;
+    if (--pin->second == 0) owner->second.pins.erase(pin);
+    unpinned = true;
+  }
+  if (!unpinned) return FailedPrecondition("block {} is not pinned by session {}", key.Hex(), session);
+  return absl::OkStatus();
+}
+
+absl::Status StoreImpl::Touch(NamespaceId ns, const Digest& key, const TouchHint& hint) {
+  if (!(hint.importance >= -1 && hint.importance <= 1)) {
+    return InvalidArgument("an importance of {} was given; it is -1 to 1", hint.importance);
+  }
+  constexpr uint32_t kLiveSeconds = 30;
+  std::lock_guard lock(mu_);
+  FIRN_RETURN_IF_ERROR(CheckNamespaceLocked(ns));
+  bool found = false;
+  for (uint32_t shard = 0; shard < namespaces_[ns].facts.shards; ++shard) {
+    EntryId id = table_.Find({ns, static_cast<uint16_t>(shard), key});
+    if (id == kNoEntry) continue;
+    found = true;
+    Entry& e = table_.entry(id);
+    e.importance = hint.importance;
+    if (hint.live_sequence) e.live_until_s = static_cast<uint32_t>(options_.clock->NowNs() / 1'000'000'000) + kLiveSeconds;
+    for (NodeId node = e.first_copy; node != kNoNode; node = table_.copy(node).next) {
+      hint.importance < 0 ? policy_->Cool(node) : policy_->Access(node);
+    }
+  }
+  return found ? absl::OkStatus() : NotFound("miss: block {}", key.Hex());
+}
+
+absl::Status StoreImpl::Delete(NamespaceId ns, const Digest& key) {
+  uint64_t copies = 0;
+  {
+    Aftermath after(this);
+    std::lock_guard lock(mu_);
+    FIRN_RETURN_IF_ERROR(CheckNamespaceLocked(ns));
+    copies = RemoveBlockLocked(ns, key, &after);
+    if (copies > 0) ++totals_.deletes;
+    ScheduleRoomWaitersLocked();
+  }
+  return copies > 0 ? absl::OkStatus() : NotFound("miss: block {}", key.Hex());
+}
+
+uint64_t StoreImpl::Clear(const ClearScope& scope) {
+  Aftermath after(this);
+  std::lock_guard lock(mu_);
+  uint64_t copies = 0;
+  std::vector<EntryId> chosen;
+  table_.ForEach([&](EntryId id) {
+    if (!scope.ns.has_value() || table_.entry(id).ns == *scope.ns) chosen.push_back(id);
+  });
+  for (EntryId id : chosen) {
+    if (scope.tier.has_value()) {
+      if (*scope.tier >= options_.tiers.size() || table_.FindCopy(id, *scope.tier) == nullptr) continue;
+      DropCopyLocked(id, *scope.tier, &after);
+      ++copies;
+      if (table_.entry(id).first_copy == kNoNode) EraseEntryLocked(id, &after);
+      continue;
+    }
+    for (NodeId node = table_.entry(id).first_copy; node != kNoNode; node = table_.copy(node).next) ++copies;
+    EraseEntryLocked(id, &after);
+  }
+  if (!scope.tier.has_value() || *scope.tier == 0) {
+    for (auto& [name, put] : puts_) {
+      if (!scope.ns.has_value() || name.ns == *scope.ns) put.cancelled = true;
+    }
+  }
+  ScheduleRoomWaitersLocked();
+  return copies;
+}
+
+void StoreImpl::WhenIdleLocked(const Entry& e, Task task) { when_idle_[e.generation].push_back(std::move(task)); }
+
+void StoreImpl::RunAskedMove(const AskedMove& asked, Move::Done done) {
+  absl::Status refused;
+  {
+    Aftermath after(this);
+    std::lock_guard lock(mu_);
+    EntryId id = table_.Find(asked.name);
+    if (stopping_) refused = Unavailable("the store is stopping");
+    if (refused.ok() && id == kNoEntry) refused = NotFound("miss: block {}", asked.name.key.Hex());
+    if (refused.ok()) {
+      const Entry& e = table_.entry(id);
+      if (e.flags & Entry::kMoving) {
+        auto again = [this, asked, done = std::move(done)]() mutable { RunAskedMove(asked, std::move(done)); };
+        WhenIdleLocked(e, std::move(again));
+        return;
+      }
+      auto move = std::make_unique<Move>();
+      move->entry = id;
+      move->from = table_.HottestTier(id);
+      move->to = asked.to;
+      move->event = asked.event;
+      ClassPair current = table_.copy(e.first_copy).served;
+      bool promote = asked.event == EventKind::kPromoted;
+      if (promote || asked.event == EventKind::kStored) {
+        move->target = promote ? current : TargetForLocked(e, asked.to, current);
+        move->keep_source = true;
+        move->event = promote ? EventKind::kPromoted : EventKind::kDemoted;
+      } else if (asked.event == EventKind::kDegraded) {
+        move->from = asked.to;
+        const HeldCopy* held = table_.FindCopy(id, asked.to);
+        if (held == nullptr) {
+          refused = NotFound("block {} has no copy in tier \"{}\"", asked.name.key.Hex(), options_.tiers[asked.to].name);
+        } else {
+          move->target = Coarser(Finer(asked.target, namespaces_[e.ns].plan.floor), held->served);
+        }
+      } else {
+        // From the finest copy there is, so that no error is added to another's.
+        move->target = TargetForLocked(e, asked.to, current);
+        move->drop_hotter = true;
+      }
+      if (refused.ok() && asked.event != EventKind::kDegraded && move->from == asked.to) {
+        ClassPair there = current;
+        after.Then([done = std::move(done), there]() mutable { done(there); });
+        return;
+      }
+      if (refused.ok() && promote && move->from < asked.to) {
+        refused = FailedPrecondition("block {} is in tier \"{}\" already, which is hotter than \"{}\"", asked.name.key.Hex(),
+                                     options_.tiers[move->from].name, options_.tiers[asked.to].name);
+      }
+      if (refused.ok() && !promote && move->from > asked.to) {
+        refused = FailedPrecondition("block {} is in tier \"{}\" already, which is colder than \"{}\"", asked.name.key.Hex(),
+                                     options_.tiers[move->from].name, options_.tiers[asked.to].name);
+      }
+      if (refused.ok()) {
+        move->done = std::move(done);
+        StartMoveLocked(std::move(move), &after);
+        return;
+      }
+    }
+  }
+  done(std::move(refused));
+}
+
+void StoreImpl::RunAskedMoves(NamespaceId ns, const Digest& key, const AskedMove& asked, Move::Done done) {
+  struct Join {
+    std::mutex mu;
+    size_t waiting = 0;
+    absl::Status status;
+    ClassPair lowest{PrecisionClass::kExact, PrecisionClass::kExact};
+    Move::Done done;
+  };
+  auto join = std::make_shared<Join>();
+  join->done = std::move(done);
+  absl::Status valid;
+  {
+    std::lock_guard lock(mu_);
+    valid = CheckNamespaceLocked(ns);
+    if (valid.ok()) join->waiting = namespaces_[ns].facts.shards;
+  }
+  if (valid.ok() && asked.to >= options_.tiers.size()) {
+    valid = InvalidArgument("tier {} was named; this daemon has tiers 0 to {}", asked.to, options_.tiers.size() - 1);
+  }
+  if (!valid.ok()) return join->done(valid);
+  size_t shards = join->waiting;
+  for (size_t shard = 0; shard < shards; ++shard) {
+    AskedMove one = asked;
+    one.name = {ns, static_cast<uint16_t>(shard), key};
+    RunAskedMove(one, [join](absl::StatusOr<ClassPair> moved) {
+      bool last = false;
+      {
+        std::lock_guard lock(join->mu);
+        if (!moved.ok() && join->status.ok()) join->status = moved.status();
+        if (moved.ok()) join->lowest = Coarser(join->lowest, *moved);
+        last = --join->waiting == 0;
+      }
+      if (!last) return;
+      if (join->status.ok()) return join->done(join->lowest);
+      join->done(join->status);
+    });
+  }
+}
+
+void StoreImpl::Demote(NamespaceId ns, const Digest& key, uint8_t tier, Move::Done done) {
+  AskedMove asked;
+  asked.to = tier;
+  asked.event = EventKind::kDemoted;
+  RunAskedMoves(ns, key, asked, std::move(done));
+}
+
+void StoreImpl::Promote(NamespaceId ns, const Digest& key, uint8_t tier, Move::Done done) {
+  AskedMove asked;
+  asked.to = tier;
+  asked.event = EventKind::kPromoted;
+  RunAskedMoves(ns, key, asked, std::move(done));
+}
+
+void StoreImpl::PromoteShard(const EntryName& name, uint8_t tier, Move::Done done) {
+  AskedMove asked;
+  asked.name = name;
+  asked.to = tier;
+  asked.event = EventKind::kPromoted;
+  RunAskedMove(asked, std::move(done));
+}
+
+void StoreImpl::Degrade(NamespaceId ns, const Digest& key, uint8_t tier, ClassPair target, Move::Done done) {
+  absl::StatusOr<ClassPair> lowest = ClassPair{PrecisionClass::kExact, PrecisionClass::kExact};
+  bool in_place = false;
+  {
+    Aftermath after(this);
+    std::lock_guard lock(mu_);
+    absl::Status valid = CheckNamespaceLocked(ns);
+    if (valid.ok() && tier >= options_.tiers.size()) {
+      valid = InvalidArgument("tier {} was named; this daemon has tiers 0 to {}", tier, options_.tiers.size() - 1);
+    }
+    if (!valid.ok()) lowest = valid;
+    in_place = valid.ok() && options_.tiers[tier].tier->narrows_in_place();
+    for (uint32_t shard = 0; in_place && lowest.ok() && shard < namespaces_[ns].facts.shards; ++shard) {
+      EntryId id = table_.Find({ns, static_cast<uint16_t>(shard), key});
+      const HeldCopy* held = id == kNoEntry ? nullptr : table_.FindCopy(id, tier);
+      if (held == nullptr) {
+        lowest = NotFound("block {} has no copy in tier \"{}\"", key.Hex(), options_.tiers[tier].name);
+        break;
+      }
+      ClassPair floor = namespaces_[ns].plan.floor;
+      RunMask keep = WantedRuns(Finer(target, floor)) & held->copy->Runs();
+      auto narrowed = keep == held->copy->Runs() ? absl::StatusOr<ClassPair>(held->served) : NarrowLocked(id, tier, keep, &after);
+      lowest = narrowed.ok() ? absl::StatusOr<ClassPair>(Coarser(*lowest, *narrowed)) : narrowed;
+    }
+    ScheduleRoomWaitersLocked();
+  }
+  if (in_place || !lowest.ok()) return done(std::move(lowest));
+  AskedMove asked;
+  asked.to = tier;
+  asked.event = EventKind::kDegraded;
+  asked.target = target;
+  RunAskedMoves(ns, key, asked, std::move(done));
+}
+
+}  // namespace firn

@@ -1,0 +1,131 @@
+// What `firn verify` and the randomized tests ask: does every counter equal a recount?
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "base/status.h"
+#include "tiers/store/store_impl.h"
+
+namespace firn {
+
+BlockInfo StoreImpl::InfoOf(EntryId id) const {
+  const Entry& e = table_.entry(id);
+  BlockInfo info;
+  info.key = e.key;
+  info.shard = e.shard;
+  info.first_token = e.first_token;
+  info.tokens = e.tokens;
+  info.generation = e.generation;
+  info.expires_unix_ms = e.expires_unix_ms;
+  info.pins = e.pins;
+  if (e.parent != kNoEntry) info.parent = table_.entry(e.parent).key;
+  constexpr float kUnknown = std::numeric_limits<float>::quiet_NaN();
+  info.errors.fill({kUnknown, kUnknown, kUnknown});
+  for (NodeId node = e.first_copy; node != kNoNode; node = table_.copy(node).next) {
+    const HeldCopy& held = table_.copy(node);
+    info.copies.push_back({held.tier, held.served, held.copy->StoredBytes()});
+    auto header = HeaderInMemory(held.tier, held.copy, IdentityOfLocked(e));
+    if (header != nullptr && header->CodingOf(Part::kK).codec != CodecId::kIdentity) info.errors = header->errors;
+  }
+  return info;
+}
+
+absl::StatusOr<std::vector<BlockInfo>> StoreImpl::Describe(NamespaceId ns, const Digest& key) const {
+  std::lock_guard lock(mu_);
+  FIRN_RETURN_IF_ERROR(CheckNamespaceLocked(ns));
+  std::vector<BlockInfo> out;
+  for (uint32_t shard = 0; shard < namespaces_[ns].facts.shards; ++shard) {
+    EntryId id = table_.Find({ns, static_cast<uint16_t>(shard), key});
+    if (id != kNoEntry && !ExpiredLocked(table_.entry(id))) out.push_back(InfoOf(id));
+  }
+  if (out.empty()) return NotFound("miss: block {}", key.Hex());
+  return out;
+}
+
+std::vector<BlockInfo> StoreImpl::List(NamespaceId ns, const std::optional<Digest>& after, size_t limit) const {
+  std::lock_guard lock(mu_);
+  std::vector<EntryId> chosen;
+  if (!CheckNamespaceLocked(ns).ok()) return {};
+  table_.ForEach([&](EntryId id) {
+    const Entry& e = table_.entry(id);
+    if (e.ns == ns && !ExpiredLocked(e) && (!after.has_value() || e.key > *after)) chosen.push_back(id);
+  });
+  auto before = [&](EntryId a, EntryId b) {
+    const Entry &x = table_.entry(a), &y = table_.entry(b);
+    return x.key != y.key ? x.key < y.key : x.shard < y.shard;
+  };
+  // All shards of the last key come along, so that `after` never skips one.
+  size_t take = std::min(limit, chosen.size());
+  std::partial_sort(chosen.begin(), chosen.begin() + static_cast<ptrdiff_t>(take), chosen.end(), before);
+  std::vector<BlockInfo> out;
+  for (size_t i = 0; i < take; ++i) out.push_back(InfoOf(chosen[i]));
+  if (take > 0) {
+    for (size_t i = take; i < chosen.size(); ++i) {
+      if (table_.entry(chosen[i]).key == table_.entry(chosen[take - 1]).key) out.push_back(InfoOf(chosen[i]));
+    }
+  }
+  return out;
+}
+
+AuditReport StoreImpl::Audit() const {
+  std::lock_guard lock(mu_);
+  AuditReport report;
+  auto expect = [&report](bool holds, std::string finding) {
+    if (holds) return;
+    report.consistent = false;
+    report.findings.push_back(std::move(finding));
+  };
+  std::vector<uint64_t> copies(options_.tiers.size()), bytes(options_.tiers.size());
+  std::vector<std::array<uint64_t, 17>> by_class(options_.tiers.size());
+  uint64_t pins = 0, moving = 0;
+  table_.ForEach([&](EntryId id) {
+    const Entry& e = table_.entry(id);
+    pins += e.pins;
+    if (e.flags & Entry::kMoving) ++moving;
+    expect(table_.Find(NameOf(e)) == id, fmt::format("block {} is not found under its own name", e.key.Hex()));
+    expect(e.first_copy != kNoNode, fmt::format("block {} has no copy", e.key.Hex()));
+    int previous = -1;
+    for (NodeId node = e.first_copy; node != kNoNode; node = table_.copy(node).next) {
+      const HeldCopy& held = table_.copy(node);
+      expect(held.used && held.entry == id, fmt::format("copy {} does not belong to its block", node));
+      expect(held.tier > previous, fmt::format("block {} lists its copies out of order", e.key.Hex()));
+      previous = held.tier;
+      ++copies[held.tier];
+      bytes[held.tier] += held.copy->StoredBytes();
+      ++by_class[held.tier][static_cast<size_t>(held.served.Min())];
+    }
+    if (e.parent != kNoEntry) {
+      expect((table_.entry(e.parent).flags & Entry::kUsed) != 0, fmt::format("block {} has a parent that is gone", e.key.Hex()));
+    }
+  });
+  uint64_t session_pins = 0;
+  for (const auto& [id, session] : sessions_) {
+    for (const auto& [name, count] : session.pins) session_pins += count;
+  }
+  expect(pins == pins_, fmt::format("pins: counted {}, recounted {}", pins_, pins));
+  expect(session_pins == pins_, fmt::format("pins: counted {}, held by sessions {}", pins_, session_pins));
+  expect(moving <= moves_in_flight_, fmt::format("moves: counted {}, blocks moving {}", moves_in_flight_, moving));
+  uint64_t put_bytes = 0;
+  for (const auto& [name, put] : puts_) put_bytes += put.bytes;
+  expect(put_bytes == totals_.puts_in_flight_bytes,
+         fmt::format("bytes of puts in flight: counted {}, recounted {}", totals_.puts_in_flight_bytes, put_bytes));
+  for (size_t i = 0; i < options_.tiers.size(); ++i) {
+    const std::string& name = options_.tiers[i].name;
+    uint8_t tier = static_cast<uint8_t>(i);
+    size_t listed = policy_->Count(tier, NodeKind::kDegradable) + policy_->Count(tier, NodeKind::kNarrow);
+    expect(listed == copies[i], fmt::format("tier \"{}\": the policy lists {} copies, the index {}", name, listed, copies[i]));
+    expect(by_class[i] == tiers_[i].by_class, fmt::format("tier \"{}\": the counts by class do not equal a recount", name));
+    TierUsage usage = options_.tiers[i].tier->Usage();
+    expect(usage.used_bytes <= usage.capacity_bytes,
+           fmt::format("tier \"{}\": {} bytes used of {}", name, usage.used_bytes, usage.capacity_bytes));
+    expect(bytes[i] <= usage.used_bytes, fmt::format("tier \"{}\": its copies have {} bytes, it counts {}", name, bytes[i], usage.used_bytes));
+    if (moves_in_flight_ == 0 && puts_.empty() && readers_ == 0 && flights_.empty()) {
+      expect(usage.copies == copies[i], fmt::format("tier \"{}\": it counts {} copies, the index {}", name, usage.copies, copies[i]));
+      expect(tiers_[i].leaving_bytes == 0, fmt::format("tier \"{}\": {} bytes leave it while nothing moves", name, tiers_[i].leaving_bytes));
+    }
+  }
+  return report;
+}
+
+}  // namespace firn

@@ -1,0 +1,325 @@
+// The store's inside: one lock over the index, sessions, puts in flight and the policy; everything slow happens outside it.
+//
+// Lock order: the store's lock, then a tier's own (Usage, Narrow). Tiers call the store back with no lock of theirs held.
+// Functions named ...Locked need mu_. What must happen after the lock is released (dropping references, forgetting copies,
+// waking watchers, completions) is collected in an Aftermath and run when the lock is gone.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <queue>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "tiers/policy/policy.h"
+#include "tiers/store/entry_table.h"
+#include "tiers/store/event_log.h"
+#include "tiers/store/store.h"
+
+namespace firn {
+
+class StoreImpl;
+
+inline bool operator==(const EntryName& a, const EntryName& b) { return a.ns == b.ns && a.shard == b.shard && a.key == b.key; }
+template <typename H>
+H AbslHashValue(H h, const EntryName& n) {
+  return H::combine(std::move(h), n.ns, n.shard, n.key);
+}
+
+// The class of bytes as callers give them.
+ClassPair SourceClass(DType dtype, const BlockShape& shape);
+ClassPair Coarser(const ClassPair& a, const ClassPair& b);
+ClassPair Finer(const ClassPair& a, const ClassPair& b);
+// Runs that decoding at `target` may need, whatever the coding.
+RunMask WantedRuns(const ClassPair& target);
+
+class ArtifactTable final : public ArtifactSource {
+ public:
+  std::shared_ptr<const KeyBalance> Find(const Digest& digest) const override;
+  void Add(std::shared_ptr<const KeyBalance> artifact);
+
+ private:
+  mutable std::mutex mu_;
+  std::map<Digest, std::shared_ptr<const KeyBalance>> artifacts_;  // Guarded by mu_.
+};
+
+// What is left to do once the lock is released.
+class Aftermath {
+ public:
+  explicit Aftermath(StoreImpl* store) : store_(store) {}
+  Aftermath(const Aftermath&) = delete;
+  Aftermath& operator=(const Aftermath&) = delete;
+  ~Aftermath();
+  void Forget(uint8_t tier, CopyPtr copy, const Identity& identity) { forgotten_.push_back({tier, std::move(copy), identity}); }
+  void Release(std::shared_ptr<const void> reference) { released_.push_back(std::move(reference)); }
+  void Then(Task task) { tasks_.push_back(std::move(task)); }
+
+ private:
+  struct Forgotten {
+    uint8_t tier;
+    CopyPtr copy;
+    Identity identity;
+  };
+  StoreImpl* const store_;
+  std::vector<Forgotten> forgotten_;
+  std::vector<std::shared_ptr<const void>> released_;
+  std::vector<Task> tasks_;
+};
+
+// One copy on its way to another tier.
+struct Move {
+  using Done = absl::AnyInvocable<void(absl::StatusOr<ClassPair>)>;
+  EntryId entry = kNoEntry;
+  Identity identity;
+  uint32_t ns = 0;
+  uint8_t from = 0;
+  uint8_t to = 0;
+  ClassPair target;
+  bool keep_source = false;     // A durable or promoted copy: the source stays.
+  bool drop_hotter = false;     // A forced demotion: no hotter copy stays.
+  EventKind event = EventKind::kDemoted;
+  uint64_t leaving_bytes = 0;   // What the source gives back when this is done.
+  CopyPtr source;
+  EncodedBlock block;           // The source's bytes, once read.
+  EncodeSpec spec;
+  Done done;
+};
+
+// A cold read that several gets may share.
+struct ReadFlight;
+struct GetContext;
+
+class StoreImpl final : public Store, public PolicyView {
+ public:
+  explicit StoreImpl(StoreOptions options);
+  ~StoreImpl() override;
+
+  void RecoverFacts(const std::vector<RecoveredFact>& facts) override;
+  void RecoverCopies(uint8_t tier, std::vector<RecoveredCopy> copies) override;
+  void SetFactWriter(FactWriter writer) override;
+  void Tick() override;
+  void Shutdown(int64_t budget_ms, absl::AnyInvocable<void(absl::Status)> done) override;
+
+  void RegisterNamespace(const NamespaceFacts& facts, const PrecisionPlan& plan,
+                         absl::AnyInvocable<void(absl::StatusOr<NamespaceId>)> done) override;
+  absl::StatusOr<NamespaceId> FindNamespace(const Digest& fingerprint) const override;
+  absl::StatusOr<NamespaceFacts> Facts(NamespaceId ns) const override;
+  absl::StatusOr<PrecisionPlan> Plan(NamespaceId ns) const override;
+  std::vector<NamespaceId> ListNamespaces(std::string_view tenant) const override;
+  void PutArtifact(std::shared_ptr<const KeyBalance> artifact, absl::AnyInvocable<void(absl::Status)> done) override;
+  const ArtifactSource& artifacts() const override { return artifacts_; }
+
+  SessionId OpenSession(std::string_view tenant) override;
+  void CloseSession(SessionId session) override;
+
+  absl::StatusOr<std::unique_ptr<InFlightPut>> BeginPut(const PutSpec& spec) override;
+  void BeginPutWhenRoom(const PutSpec& spec, int64_t deadline_ns,
+                        absl::AnyInvocable<void(absl::StatusOr<std::unique_ptr<InFlightPut>>)> done) override;
+  void CommitPut(std::unique_ptr<InFlightPut> put, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) override;
+  void Get(const GetSpec& spec, absl::AnyInvocable<void(absl::StatusOr<GetResult>)> done) override;
+  std::vector<LocatedBlock> Locate(NamespaceId ns, const std::vector<Digest>& keys, ClassPair least) override;
+  void Prefetch(NamespaceId ns, const std::vector<Digest>& keys, ClassPair least,
+                absl::AnyInvocable<void(std::vector<absl::Status>)> done) override;
+  absl::Status Pin(NamespaceId ns, const Digest& key, SessionId session) override;
+  absl::Status Unpin(NamespaceId ns, const Digest& key, SessionId session) override;
+  absl::Status Touch(NamespaceId ns, const Digest& key, const TouchHint& hint) override;
+  absl::Status Delete(NamespaceId ns, const Digest& key) override;
+  void Flush(NamespaceId ns, absl::AnyInvocable<void(absl::Status)> done) override;
+
+  uint64_t Clear(const ClearScope& scope) override;
+  void Demote(NamespaceId ns, const Digest& key, uint8_t tier,
+              absl::AnyInvocable<void(absl::StatusOr<ClassPair>)> done) override;
+  void Degrade(NamespaceId ns, const Digest& key, uint8_t tier, ClassPair target,
+               absl::AnyInvocable<void(absl::StatusOr<ClassPair>)> done) override;
+  void Promote(NamespaceId ns, const Digest& key, uint8_t tier,
+               absl::AnyInvocable<void(absl::StatusOr<ClassPair>)> done) override;
+
+  absl::StatusOr<std::vector<BlockInfo>> Describe(NamespaceId ns, const Digest& key) const override;
+  std::vector<BlockInfo> List(NamespaceId ns, const std::optional<Digest>& after, size_t limit) const override;
+  StoreStats Stats() const override;
+  std::vector<BlockEvent> Events(uint64_t after, size_t limit, bool* gap) const override;
+  void WhenEvents(uint64_t after, Task wake) override;
+  AuditReport Audit() const override;
+  size_t tier_count() const override { return options_.tiers.size(); }
+  const TierConfig& tier(uint8_t index) const override { return options_.tiers[index]; }
+
+  ReclaimVerdict JudgeReclaim(const Identity& identity, RunMask leaving) override;
+  void OnRunsLost(const Identity& identity, RunMask lost, bool whole) override;
+  void OnRelocated(const Identity& identity, const CopyPtr& copy) override;
+
+ private:
+  friend class Aftermath;
+  friend class InFlightPutImpl;
+  friend class ReaderHold;
+
+  struct NamespaceState {
+    NamespaceFacts facts;
+    PrecisionPlan plan;
+    Digest fingerprint;
+    std::shared_ptr<const KeyBalance> balance;
+  };
+  struct Session {
+    std::string tenant;
+    absl::flat_hash_map<EntryName, uint32_t> pins;  // How often this session pinned it.
+    uint64_t held_bytes = 0;
+  };
+  // A put in flight, by name: who owns it, and whether something made its outcome void (delete, clear, a dead session).
+  struct PutInFlight {
+    SessionId session = 0;
+    uint64_t bytes = 0;
+    bool cancelled = false;
+  };
+  struct RoomWaiter {
+    PutSpec spec;
+    uint64_t bytes = 0;
+    int64_t deadline_ns = 0;
+    absl::AnyInvocable<void(absl::StatusOr<std::unique_ptr<InFlightPut>>)> done;
+  };
+  struct Expiry {
+    int64_t at_unix_ms;
+    EntryName name;
+    uint64_t generation;
+    bool operator>(const Expiry& o) const { return at_unix_ms > o.at_unix_ms; }
+  };
+  struct TierState {
+    uint64_t hits = 0, demotions_in = 0, demotion_failures = 0, promotions_in = 0, degrades = 0, degraded_bytes = 0,
+             evictions = 0, found_nothing = 0;
+    std::array<uint64_t, 17> by_class{};
+    uint64_t demand_bytes = 0;    // Asked for by a put or a move that found no room.
+    uint64_t leaving_bytes = 0;   // Of moves in flight out of this tier.
+    int64_t retry_at_ns = 0;      // Demotions into it are held back until then after a failure.
+  };
+
+  // --- store.cc
+  absl::Status CheckNamespaceLocked(NamespaceId ns) const;
+  Identity IdentityOfLocked(const Entry& e) const;
+  EntryName NameOf(const Entry& e) const { return {e.ns, e.shard, e.key}; }
+  NodeId ParentNode(NodeId node) const override;
+  void AddNamespaceLocked(const NamespaceFacts& facts, const PrecisionPlan& plan, NamespaceId* id);
+  absl::Status CheckPlanLocked(const NamespaceFacts& facts, const PrecisionPlan& plan) const;
+
+  // --- store_index.cc: the only places that change copies and entries
+  void HoldCopyLocked(EntryId id, uint8_t tier, CopyPtr copy, ClassPair served);
+  void DropCopyLocked(EntryId id, uint8_t tier, Aftermath* after);
+  void ReplaceCopyLocked(EntryId id, uint8_t tier, CopyPtr copy, ClassPair served, Aftermath* after);
+  // Removes an entry with all its copies. The block's other shards are left alone.
+  void EraseEntryLocked(EntryId id, Aftermath* after);
+  // Removes all shards of a block, emits the events. Returns copies removed.
+  uint64_t RemoveBlockLocked(NamespaceId ns, const Digest& key, Aftermath* after);
+  void LinkParentLocked(EntryId id, const std::optional<Digest>& parent);
+  NodeKind KindOfLocked(const Entry& e, uint8_t tier, const CopyPtr& copy) const;
+  bool ExpiredLocked(const Entry& e) const { return e.expires_unix_ms != 0 && e.expires_unix_ms <= options_.clock->UnixMs(); }
+  ClassPair BestClassLocked(EntryId id) const;
+  void EmitLocked(EventKind kind, const Entry& e, uint8_t tier, ClassPair now, Aftermath* after);
+  EntryId FindByIdentityLocked(const Identity& identity) const;
+
+  // --- store_put.cc
+  absl::Status CheckPutLocked(const PutSpec& spec) const;
+  void AbortPut(const EntryName& name);
+  void EncodeForHotTier(std::shared_ptr<class InFlightPutImpl> put, std::shared_ptr<RecordHeader> header,
+                        absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);
+  void PublishPut(std::shared_ptr<class InFlightPutImpl> put, std::shared_ptr<const RecordHeader> header, CopyPtr copy,
+                  absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);
+  void MakeDurable(const EntryName& name, uint64_t generation, PutResult result,
+                   absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);
+  void WithdrawPutLocked(const EntryName& name);
+  // Tries the puts that wait for room, in order, on the executor: never inside the call that made the room.
+  void ScheduleRoomWaitersLocked();
+  void ServeRoomWaiters();
+
+  // --- store_get.cc
+  void StartGet(std::shared_ptr<GetContext> context);
+  void OnBlockRead(std::shared_ptr<ReadFlight> flight, absl::StatusOr<EncodedBlock> block);
+  void ServeGet(const std::shared_ptr<GetContext>& context, const ReadFlight& flight, const EncodedBlock& block, RunMask intact);
+  void FinishMiss(const std::shared_ptr<GetContext>& context, MissReason reason, std::string detail);
+  void HandleDamage(EntryId id, const Identity& identity, uint8_t tier, const CopyPtr& copy, RunMask intact);
+  void MaybePromote(const ReadFlight& flight, const EncodedBlock& block);
+  void ReleaseReader(SessionId session, uint64_t bytes);
+  std::optional<uint8_t> PromotionTargetLocked(uint8_t from) const;
+
+  // --- store_move.cc
+  EncodeSpec SpecForLocked(const Entry& e, uint8_t tier) const;
+  ClassPair TargetForLocked(const Entry& e, uint8_t tier, ClassPair current) const;
+  // Needs the entry to be idle (not moving). Takes it over until EndMove.
+  void StartMoveLocked(std::unique_ptr<Move> move, Aftermath* after);
+  void ReadForMove(std::shared_ptr<Move> move);
+  void TransferForMove(std::shared_ptr<Move> move);
+  absl::StatusOr<std::unique_ptr<Draft>> RecodeForMove(Move& move, std::shared_ptr<const RecordHeader>* header);
+  void EndMoveLocked(Move& move, Aftermath* after);
+  void FinishMove(std::shared_ptr<Move> move, CopyPtr copy, ClassPair stored);
+  void FailMove(std::shared_ptr<Move> move, absl::Status status);
+  absl::StatusOr<ClassPair> NarrowLocked(EntryId id, uint8_t tier, RunMask keep, Aftermath* after);
+  std::shared_ptr<const RecordHeader> HeaderInMemory(uint8_t tier, const CopyPtr& copy, const Identity& identity) const;
+
+  // --- store_pressure.cc
+  void Pump();
+  void PumpTierLocked(uint8_t tier, Aftermath* after);
+  uint64_t WantedBytesLocked(uint8_t tier, const TierUsage& usage) const;
+  uint64_t DegradeColdestLocked(uint8_t tier, uint64_t wanted, Aftermath* after);
+  uint64_t DemoteColdestLocked(uint8_t tier, uint64_t wanted, Aftermath* after);
+  uint64_t EvictColdestLocked(uint8_t tier, uint64_t wanted, Aftermath* after);
+  bool ProtectedLocked(EntryId id, uint8_t tier) const;
+  std::optional<RunMask> DegradeStepLocked(const Entry& e, uint8_t tier, const CopyPtr& copy) const;
+  std::optional<uint8_t> DemotionTargetLocked(uint8_t from, uint64_t bytes) const;
+  void ExpireLocked(Aftermath* after);
+
+  // --- store_drain.cc
+  struct Drain;
+  void StepDrain(std::shared_ptr<Drain> drain);
+  std::optional<uint8_t> PersistentTier() const;
+  void FlushPersistentTiers(absl::AnyInvocable<void(absl::Status)> done);
+
+  // --- store_admin.cc
+  // Runs `task` on the executor when no move of the entry is under way.
+  void WhenIdleLocked(const Entry& e, Task task);
+  // One move of one shard that somebody asked for and waits for.
+  struct AskedMove {
+    EntryName name;
+    uint8_t to = 0;
+    EventKind event = EventKind::kDemoted;
+    ClassPair target;
+  };
+  void RunAskedMove(const AskedMove& asked, Move::Done done);
+  void RunAskedMoves(NamespaceId ns, const Digest& key, const AskedMove& asked, Move::Done done);
+  void PromoteShard(const EntryName& name, uint8_t tier, Move::Done done);
+
+  // --- store_audit.cc
+  BlockInfo InfoOf(EntryId id) const;  // Needs mu_.
+
+  StoreOptions options_;
+  ArtifactTable artifacts_;
+
+  mutable std::mutex mu_;
+  // All below is guarded by mu_.
+  EntryTable table_;
+  std::unique_ptr<Policy> policy_;
+  EventLog events_;
+  std::vector<NamespaceState> namespaces_;  // By NamespaceId; never removed.
+  absl::flat_hash_map<Digest, NamespaceId> namespace_by_fingerprint_;
+  absl::flat_hash_map<SessionId, Session> sessions_;
+  absl::flat_hash_map<EntryName, PutInFlight> puts_;
+  std::deque<RoomWaiter> room_waiters_;
+  std::map<std::pair<EntryId, uint16_t>, std::shared_ptr<ReadFlight>> flights_;  // Cold reads, by entry and runs.
+  std::priority_queue<Expiry, std::vector<Expiry>, std::greater<>> expiries_;
+  std::vector<TierState> tiers_;
+  absl::flat_hash_map<uint64_t, std::vector<Task>> when_idle_;  // By generation of the entry that moves.
+  FactWriter fact_writer_;
+  StoreStats totals_;  // The store-wide counters; `tiers` stays empty.
+  uint64_t last_generation_ = 0;
+  SessionId last_session_ = 0;
+  uint64_t moves_in_flight_ = 0;
+  uint64_t readers_ = 0;
+  uint64_t pins_ = 0;
+  bool pumping_ = false;
+  bool pump_again_ = false;
+  bool room_service_posted_ = false;
+  bool draining_ = false;  // No new puts; what is there is being saved.
+  bool stopping_ = false;
+};
+
+}  // namespace firn

@@ -1,0 +1,298 @@
+// Moves: read a copy, re-code it for where it goes (or take some of its planes along as they are), commit it there, and only
+// then let go of it here. Every step may run on another thread; the entry is taken over by its flag from start to end.
+#include <cmath>
+#include <utility>
+
+#include "base/status.h"
+#include "tiers/store/store_impl.h"
+
+namespace firn {
+namespace {
+
+// After a failed write below, demotions into that tier wait this long.
+constexpr int64_t kRetryNs = 200'000'000;
+
+float ErrorAt(const PartErrors& errors, PrecisionClass c) {
+  if (c >= PrecisionClass::kExact) return 0;
+  if (c >= PrecisionClass::k8Bit) return errors.int8;
+  return c >= PrecisionClass::k3Bit ? errors.int4 : errors.int2;
+}
+
+// The coarsest class, at least `wanted`, whose measured error is within the limit; exact where none is.
+PrecisionClass GatedClass(const PartErrors& errors, PrecisionClass wanted, float limit) {
+  for (PrecisionClass c : {PrecisionClass::k2Bit, PrecisionClass::k4Bit, PrecisionClass::k8Bit}) {
+    float error = ErrorAt(errors, c);
+    if (c >= wanted && !std::isnan(error) && error <= limit) return c;
+  }
+  return PrecisionClass::kExact;
+}
+
+// The planes among `runs` that reclaiming may take one by one.
+RunMask PlanesOf(const RecordHeader& header, RunMask runs) {
+  return (RunMask::Both(RunKind::kP4) | RunMask::Both(RunKind::kP8)) & header.encoded & runs;
+}
+
+}  // namespace
+
+EncodeSpec StoreImpl::SpecForLocked(const Entry& e, uint8_t tier) const {
+  const NamespaceState& ns = namespaces_[e.ns];
+  EncodeSpec spec;
+  spec.key_method = ns.plan.key_method;
+  spec.use_fp8 = options_.tiers[tier].use_fp8;
+  spec.key_group = ns.plan.key_group;
+  spec.value_group = ns.plan.value_group;
+  spec.keep_first_tokens = ns.plan.keep_first_tokens;
+  spec.balance = ns.balance;
+  return spec;
+}
+
+ClassPair StoreImpl::TargetForLocked(const Entry& e, uint8_t tier, ClassPair current) const {
+  const NamespaceState& ns = namespaces_[e.ns];
+  ClassPair target = options_.tiers[tier].precision;
+  auto it = ns.plan.tier_target.find(options_.tiers[tier].name);
+  if (it != ns.plan.tier_target.end()) target = it->second;
+  target = Coarser(Finer(target, ns.plan.floor), current);
+  // Bytes that no codec may touch, and blocks with NaN or Inf, stay as they are.
+  if (ns.facts.dtype == DType::kBytes || (e.flags & Entry::kNonFinite)) target = current;
+  return target;
+}
+
+void StoreImpl::StartMoveLocked(std::unique_ptr<Move> move, Aftermath* after) {
+  Entry& e = table_.entry(move->entry);
+  FIRN_CHECK(!(e.flags & Entry::kMoving));
+  e.flags |= Entry::kMoving;
+  ++moves_in_flight_;
+  move->ns = e.ns;
+  move->identity = IdentityOfLocked(e);
+  move->spec = SpecForLocked(e, move->to);
+  move->spec.target = move->target;
+  const HeldCopy* held = table_.FindCopy(move->entry, move->from);
+  FIRN_CHECK(held != nullptr);
+  move->source = held->copy;
+  if (!move->keep_source) {
+    move->leaving_bytes = held->copy->StoredBytes();
+    tiers_[move->from].leaving_bytes += move->leaving_bytes;
+  }
+  std::shared_ptr<Move> shared(std::move(move));
+  after->Then([this, shared]() mutable { ReadForMove(std::move(shared)); });
+}
+
+void StoreImpl::ReadForMove(std::shared_ptr<Move> move) {
+  if (move->block.header != nullptr) {
+    options_.executor->Post([this, move = std::move(move)]() mutable { TransferForMove(std::move(move)); });
+    return;
+  }
+  Tier* tier = options_.tiers[move->from].tier.get();
+  RunMask runs = move->source->Runs() & WantedRuns(move->target);
+  CopyPtr source = move->source;
+  Identity identity = move->identity;
+  tier->Read(std::move(source), identity, runs, [this, move = std::move(move)](absl::StatusOr<EncodedBlock> block) mutable {
+    options_.executor->Post([this, move = std::move(move), block = std::move(block)]() mutable {
+      if (!block.ok()) return FailMove(std::move(move), block.status());
+      move->block = *std::move(block);
+      TransferForMove(std::move(move));
+    });
+  });
+}
+
+absl::StatusOr<std::unique_ptr<Draft>> StoreImpl::RecodeForMove(Move& move, std::shared_ptr<const RecordHeader>* header) {
+  Tier* to = options_.tiers[move.to].tier.get();
+  EncodedBlock& block = move.block;
+  ClassPair have = ClassOf(*block.header, block.present);
+  if (have.Min() == PrecisionClass::kNone) return DataLoss("block {} has runs missing that it cannot do without", move.identity.key.Hex());
+  if (have == Coarser(have, move.target) || CanNarrow(block, move.target)) {
+    // Planes travel as they are, with their checksums: damage on the way is found by whoever reads them.
+    RunMask keep = RunsFor(*block.header, move.target) & block.present;
+    FIRN_ASSIGN_OR_RETURN(std::unique_ptr<Draft> draft, to->Reserve(block.Layout(keep)));
+    to->Fill(draft.get(), block.Narrowed(keep));
+    if (keep == block.header->encoded) {
+      *header = block.header;
+    } else {
+      auto narrowed = std::make_shared<RecordHeader>(*block.header);
+      narrowed->encoded = keep;
+      for (uint32_t run = 0; run < kRunIds; ++run) {
+        if (!keep.Has(run)) narrowed->runs[run] = {};
+      }
+      *header = std::move(narrowed);
+    }
+    return draft;
+  }
+  // New codes get new checksums, so what they are made from is verified first.
+  RunMask intact = IntactRuns(block);
+  if (!intact.Contains(block.present)) {
+    HandleDamage(move.entry, move.identity, move.from, move.source, intact);
+    return DataLoss("block {} is damaged in tier \"{}\"", move.identity.key.Hex(), options_.tiers[move.from].name);
+  }
+  FIRN_ASSIGN_OR_RETURN(EncodePlan plan, PrepareEncode(block, move.spec, artifacts_));
+  FIRN_ASSIGN_OR_RETURN(std::unique_ptr<Draft> draft, to->Reserve(plan.layout));
+  FIRN_ASSIGN_OR_RETURN(*header, Encode(block, move.spec, artifacts_, plan, draft->runs()));
+  return draft;
+}
+
+void StoreImpl::TransferForMove(std::shared_ptr<Move> move) {
+  std::shared_ptr<const RecordHeader> header;
+  auto draft = RecodeForMove(*move, &header);
+  float limit = 0;
+  {
+    std::lock_guard lock(mu_);
+    limit = namespaces_[move->ns].plan.max_relative_error;
+  }
+  if (draft.ok() && limit > 0) {
+    // The errors of all classes were measured while encoding: if the wanted one is too coarse for this block, it goes down at the
+    // coarsest that is not.
+    ClassPair allowed{GatedClass(header->errors[0], move->target.k, limit), GatedClass(header->errors[1], move->target.v, limit)};
+    ClassPair stored = ClassOf(*header, header->encoded);
+    ClassPair gated = Coarser(allowed, ClassOf(*move->block.header, move->block.present));
+    if (header->CodingOf(Part::kK).codec == CodecId::kIdentity && header->CodingOf(Part::kV).codec == CodecId::kIdentity) gated = stored;
+    if (!stored.AtLeast(gated)) {
+      {
+        std::lock_guard lock(mu_);
+        ++totals_.error_gate_stops;
+      }
+      move->target = move->spec.target = gated;
+      *draft = nullptr;
+      draft = RecodeForMove(*move, &header);
+    }
+  }
+  if (!draft.ok()) return FailMove(std::move(move), draft.status());
+  ClassPair stored = ClassOf(*header, header->encoded);
+  CommitOptions options;
+  {
+    std::lock_guard lock(mu_);
+    const NamespaceState& ns = namespaces_[move->ns];
+    EntryId id = FindByIdentityLocked(move->identity);
+    bool pinned = id != kNoEntry && table_.entry(id).pins > 0;
+    if (pinned || limit > 0) {
+      options.protect = PlanesOf(*header, header->encoded);
+    } else {
+      ClassPair least = Finer(ns.plan.floor, options_.tiers[move->to].least);
+      options.protect = PlanesOf(*header, WantedRuns(least));
+    }
+  }
+  Tier* to = options_.tiers[move->to].tier.get();
+  to->Commit(*std::move(draft), header, options, [this, move, stored](absl::StatusOr<CopyPtr> copy) mutable {
+    if (!copy.ok()) return FailMove(std::move(move), copy.status());
+    FinishMove(std::move(move), *std::move(copy), stored);
+  });
+}
+
+void StoreImpl::EndMoveLocked(Move& move, Aftermath* after) {
+  --moves_in_flight_;
+  tiers_[move.from].leaving_bytes -= move.leaving_bytes;
+  auto waiting = when_idle_.find(move.identity.generation);
+  if (waiting != when_idle_.end()) {
+    for (Task& task : waiting->second) options_.executor->Post(std::move(task));
+    when_idle_.erase(waiting);
+  }
+  ScheduleRoomWaitersLocked();
+  after->Release(std::move(move.source));
+  after->Release(std::exchange(move.block.owner, nullptr));
+}
+
+void StoreImpl::FinishMove(std::shared_ptr<Move> move, CopyPtr copy, ClassPair stored) {
+  absl::StatusOr<ClassPair> outcome = stored;
+  {
+    Aftermath after(this);
+    std::lock_guard lock(mu_);
+    EntryId id = FindByIdentityLocked(move->identity);
+    if (id == kNoEntry) {
+      // Deleted or replaced meanwhile: the copy must not outlive the block.
+      after.Forget(move->to, std::move(copy), move->identity);
+      outcome = NotFound("block {} was removed while it was moving", move->identity.key.Hex());
+    } else {
+      Entry& e = table_.entry(id);
+      e.flags &= static_cast<uint16_t>(~Entry::kMoving);
+      if (table_.FindCopy(id, move->to) != nullptr) {
+        ReplaceCopyLocked(id, move->to, std::move(copy), stored, &after);
+      } else {
+        HoldCopyLocked(id, move->to, std::move(copy), stored);
+      }
+      for (uint8_t tier = 0; move->drop_hotter && tier < move->to; ++tier) {
+        if (table_.FindCopy(id, tier) != nullptr) DropCopyLocked(id, tier, &after);
+      }
+      if (!move->keep_source && move->from != move->to && table_.FindCopy(id, move->from) != nullptr) {
+        DropCopyLocked(id, move->from, &after);
+      }
+      TierState& to = tiers_[move->to];
+      if (move->event == EventKind::kPromoted) ++to.promotions_in;
+      if (move->event == EventKind::kDemoted) ++to.demotions_in;
+      if (move->event == EventKind::kDegraded) ++to.degrades;
+      EmitLocked(move->event, e, move->to, stored, &after);
+    }
+    EndMoveLocked(*move, &after);
+  }
+  if (move->done) move->done(std::move(outcome));
+  move.reset();
+  Pump();
+}
+
+void StoreImpl::FailMove(std::shared_ptr<Move> move, absl::Status status) {
+  {
+    Aftermath after(this);
+    std::lock_guard lock(mu_);
+    TierState& to = tiers_[move->to];
+    if (move->event == EventKind::kDemoted) ++to.demotion_failures;
+    bool full = status.code() == absl::StatusCode::kResourceExhausted;
+    if (full) {
+      to.demand_bytes = std::max(to.demand_bytes, move->block.Layout(move->block.present).TotalBytes());
+    }
+    to.retry_at_ns = options_.clock->NowNs() + (full ? kRetryNs / 10 : kRetryNs);
+    EntryId id = FindByIdentityLocked(move->identity);
+    if (id != kNoEntry) {
+      Entry& e = table_.entry(id);
+      e.flags &= static_cast<uint16_t>(~Entry::kMoving);
+      bool unreadable = status.code() == absl::StatusCode::kDataLoss || status.code() == absl::StatusCode::kNotFound;
+      // Below is broken rather than full: this tier serves on as a plain cache and lets the block go. A full one gets time.
+      if (!full && !unreadable && move->event == EventKind::kDemoted && !move->keep_source && !move->done &&
+          table_.FindCopy(id, move->from) != nullptr) {
+        DropCopyLocked(id, move->from, &after);
+        ++tiers_[move->from].evictions;
+        if (table_.entry(id).first_copy == kNoNode) RemoveBlockLocked(move->ns, move->identity.key, &after);
+      }
+    }
+    EndMoveLocked(*move, &after);
+  }
+  if (move->done) move->done(std::move(status));
+  move.reset();
+  Pump();
+}
+
+std::shared_ptr<const RecordHeader> StoreImpl::HeaderInMemory(uint8_t tier, const CopyPtr& copy, const Identity& identity) const {
+  Tier* medium = options_.tiers[tier].tier.get();
+  if (medium->persistent()) return nullptr;
+  std::shared_ptr<const RecordHeader> header;
+  medium->Read(copy, identity, RunMask(), [&header](absl::StatusOr<EncodedBlock> block) {
+    if (block.ok()) header = block->header;
+  });
+  return header;
+}
+
+absl::StatusOr<ClassPair> StoreImpl::NarrowLocked(EntryId id, uint8_t tier, RunMask keep, Aftermath* after) {
+  HeldCopy* held = table_.FindCopy(id, tier);
+  if (held == nullptr) return NotFound("the block has no copy in tier \"{}\"", options_.tiers[tier].name);
+  Entry& e = table_.entry(id);
+  auto header = HeaderInMemory(tier, held->copy, IdentityOfLocked(e));
+  if (header == nullptr) return FailedPrecondition("tier \"{}\" does not narrow in place", options_.tiers[tier].name);
+  ClassPair now = ClassOf(*header, keep & held->copy->Runs());
+  float limit = namespaces_[e.ns].plan.max_relative_error;
+  if (limit > 0) {
+    for (Part part : kParts) {
+      PrecisionClass c = part == Part::kK ? now.k : now.v;
+      PrecisionClass before = part == Part::kK ? held->served.k : held->served.v;
+      if (c < before && !(ErrorAt(header->errors[static_cast<size_t>(part)], c) <= limit)) {
+        ++totals_.error_gate_stops;
+        return FailedPrecondition("degrading to {} would pass the error limit of {}", PrecisionClassName(c), limit);
+      }
+    }
+  }
+  uint64_t before = held->copy->StoredBytes();
+  FIRN_ASSIGN_OR_RETURN(CopyPtr narrowed, options_.tiers[tier].tier->Narrow(held->copy, keep));
+  TierState& state = tiers_[tier];
+  ++state.degrades;
+  state.degraded_bytes += before - narrowed->StoredBytes();
+  ReplaceCopyLocked(id, tier, std::move(narrowed), now, after);
+  EmitLocked(EventKind::kDegraded, e, tier, now, after);
+  return now;
+}
+
+}  // namespace firn

@@ -1,0 +1,323 @@
+// Puts: a place in line for a key, memory to fill, and a block that becomes visible all at once.
+#include <utility>
+
+#include "base/status.h"
+#include "tiers/store/store_impl.h"
+
+namespace firn {
+
+// The caller's side of a put in flight. The bytes are either a draft of the hot tier, or memory of its own where the hot tier
+// stores another form than the source's.
+class InFlightPutImpl final : public InFlightPut {
+ public:
+  InFlightPutImpl(StoreImpl* store, const PutSpec& spec, EncodePlan plan) : store_(store), spec_(spec), plan_(std::move(plan)) {}
+  ~InFlightPutImpl() override {
+    draft_.reset();
+    if (!published_) store_->AbortPut(name());
+  }
+
+  const PutSpec& spec() const override { return spec_; }
+  const BlockShape& shape() const override { return plan_.header.shape; }
+  const MutableRuns& runs() const override { return draft_ != nullptr ? draft_->runs() : staged_runs_; }
+  const RecordLayout& layout() const override { return plan_.layout; }
+
+  EntryName name() const { return {spec_.address.ns, spec_.address.shard, spec_.address.key}; }
+  const EncodePlan& plan() const { return plan_; }
+  std::unique_ptr<Draft>& draft() { return draft_; }
+  void Stage() {
+    staged_.resize(plan_.layout.TotalBytes());
+    size_t at = 0;
+    for (uint32_t run = 0; run < kRunIds; ++run) {
+      staged_runs_[run] = MutableRunBytes(MutableByteSpan(staged_).subspan(at, plan_.layout.run_bytes[run]));
+      at += plan_.layout.run_bytes[run];
+    }
+  }
+  void set_published() { published_ = true; }
+
+  EncodedBlock View(std::shared_ptr<const RecordHeader> header) const {
+    EncodedBlock block;
+    block.present = header->encoded;
+    block.header = std::move(header);
+    for (uint32_t run = 0; run < kRunIds; ++run) block.runs[run] = runs()[run];
+    return block;
+  }
+
+ private:
+  StoreImpl* const store_;
+  const PutSpec spec_;
+  const EncodePlan plan_;
+  std::unique_ptr<Draft> draft_;
+  std::vector<uint8_t> staged_;
+  MutableRuns staged_runs_;
+  bool published_ = false;
+};
+
+absl::Status StoreImpl::CheckPutLocked(const PutSpec& spec) const {
+  FIRN_RETURN_IF_ERROR(CheckNamespaceLocked(spec.address.ns));
+  const NamespaceFacts& facts = namespaces_[spec.address.ns].facts;
+  if (stopping_ || draining_) return Unavailable("the store is stopping");
+  if (spec.tokens == 0 || spec.tokens > facts.block_tokens) {
+    return InvalidArgument("a block of {} tokens was put; this namespace's blocks have 1 to {}", spec.tokens, facts.block_tokens);
+  }
+  if (spec.address.shard >= facts.shards) {
+    return InvalidArgument("shard {} was put; this namespace has shards 0 to {}", spec.address.shard, facts.shards - 1);
+  }
+  if (spec.ttl_ms < 0) return InvalidArgument("a time to live of {} ms was given; it is 0 (none) or more", spec.ttl_ms);
+  if (spec.session != 0 && !sessions_.contains(spec.session)) return FailedPrecondition("session {} is not open", spec.session);
+  if (spec.ack == AckLevel::kDurable && !PersistentTier().has_value()) {
+    return FailedPrecondition("a durable acknowledgement was asked for, and no tier of this daemon is persistent");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<InFlightPut>> StoreImpl::BeginPut(const PutSpec& spec) {
+  EntryName name{spec.address.ns, spec.address.shard, spec.address.key};
+  EncodePlan plan;
+  {
+    Aftermath after(this);
+    std::lock_guard lock(mu_);
+    FIRN_RETURN_IF_ERROR(CheckPutLocked(spec));
+    const NamespaceState& ns = namespaces_[name.ns];
+    BlockShape shape = ns.facts.Shape(spec.tokens);
+    EntryId existing = table_.Find(name);
+    if (existing != kNoEntry && ExpiredLocked(table_.entry(existing))) {
+      ++totals_.expired;
+      EraseEntryLocked(existing, &after);
+      existing = kNoEntry;
+    }
+    if (existing != kNoEntry && BestClassLocked(existing).AtLeast(SourceClass(ns.facts.dtype, shape))) {
+      ++totals_.puts_existing;
+      policy_->Access(table_.entry(existing).first_copy);
+      return AlreadyExists("block {} is stored at this precision or a finer one", name.key.Hex());
+    }
+    if (puts_.contains(name)) return Aborted("a put of block {} is in flight", name.key.Hex());
+    FIRN_ASSIGN_OR_RETURN(plan, PlanIdentity({ns.fingerprint, name.key, name.shard, ++last_generation_}, ns.facts.dtype, shape));
+    uint64_t bytes = plan.layout.TotalBytes();
+    if (bytes > options_.tiers[0].tier->Usage().capacity_bytes) {
+      return InvalidArgument("a block of {} bytes was put; the hot tier \"{}\" has a capacity of {} bytes", bytes,
+                             options_.tiers[0].name, options_.tiers[0].tier->Usage().capacity_bytes);
+    }
+    if (totals_.puts_in_flight_bytes + bytes > options_.puts_in_flight_bytes_max) {
+      return ResourceExhausted("puts in flight hold {} bytes; {} more would pass the limit of {}", totals_.puts_in_flight_bytes,
+                               bytes, options_.puts_in_flight_bytes_max);
+    }
+    puts_.emplace(name, PutInFlight{.session = spec.session, .bytes = bytes, .cancelled = false});
+    totals_.puts_in_flight_bytes += bytes;
+  }
+  plan.header.parent = spec.parent;
+  plan.header.first_token = spec.first_token;
+  if (spec.ttl_ms > 0) plan.header.expires_unix_ms = options_.clock->UnixMs() + spec.ttl_ms;
+  auto put = std::make_unique<InFlightPutImpl>(this, spec, std::move(plan));
+  const TierConfig& hot = options_.tiers[0];
+  const BlockShape& shape = put->plan().header.shape;
+  if (!hot.precision.AtLeast(SourceClass(put->plan().header.dtype, shape))) {
+    put->Stage();
+    return put;
+  }
+  auto draft = hot.tier->Reserve(put->plan().layout);
+  if (draft.ok()) {
+    put->draft() = *std::move(draft);
+    return put;
+  }
+  put->set_published();  // Nothing to abort: it never began.
+  {
+    std::lock_guard lock(mu_);
+    WithdrawPutLocked(name);
+    if (draft.status().code() == absl::StatusCode::kResourceExhausted) {
+      tiers_[0].demand_bytes = std::max(tiers_[0].demand_bytes, put->plan().layout.TotalBytes());
+    }
+  }
+  Pump();
+  return draft.status();
+}
+
+void StoreImpl::BeginPutWhenRoom(const PutSpec& spec, int64_t deadline_ns,
+                                 absl::AnyInvocable<void(absl::StatusOr<std::unique_ptr<InFlightPut>>)> done) {
+  bool others_wait = false;
+  {
+    std::lock_guard lock(mu_);
+    others_wait = !room_waiters_.empty();
+  }
+  if (!others_wait) {
+    auto put = BeginPut(spec);
+    if (put.status().code() != absl::StatusCode::kResourceExhausted) return done(std::move(put));
+    if (deadline_ns != 0 && options_.clock->NowNs() >= deadline_ns) return done(std::move(put));
+  }
+  {
+    std::lock_guard lock(mu_);
+    absl::Status checked = CheckPutLocked(spec);
+    if (checked.ok()) {
+      const NamespaceFacts& facts = namespaces_[spec.address.ns].facts;
+      uint64_t bytes = facts.Shape(spec.tokens).values() * DTypeBytes(facts.dtype);
+      room_waiters_.push_back({spec, bytes, deadline_ns, std::move(done)});
+    }
+    if (!checked.ok()) {
+      options_.executor->Post([checked, done = std::move(done)]() mutable { done(checked); });
+      return;
+    }
+  }
+  Pump();
+}
+
+void StoreImpl::ServeRoomWaiters() {
+  for (;;) {
+    RoomWaiter waiter;
+    {
+      std::lock_guard lock(mu_);
+      if (room_waiters_.empty()) return;
+      waiter = std::move(room_waiters_.front());
+      room_waiters_.pop_front();
+    }
+    auto put = BeginPut(waiter.spec);
+    bool late = waiter.deadline_ns != 0 && options_.clock->NowNs() >= waiter.deadline_ns;
+    if (put.status().code() == absl::StatusCode::kResourceExhausted && !late) {
+      std::lock_guard lock(mu_);
+      if (!stopping_) {
+        room_waiters_.push_front(std::move(waiter));
+        return;
+      }
+    }
+    options_.executor->Post([put = std::move(put), done = std::move(waiter.done)]() mutable { done(std::move(put)); });
+  }
+}
+
+void StoreImpl::WithdrawPutLocked(const EntryName& name) {
+  auto it = puts_.find(name);
+  FIRN_CHECK(it != puts_.end());
+  totals_.puts_in_flight_bytes -= it->second.bytes;
+  puts_.erase(it);
+}
+
+void StoreImpl::AbortPut(const EntryName& name) {
+  std::lock_guard lock(mu_);
+  WithdrawPutLocked(name);
+  ++totals_.puts_aborted;
+  ScheduleRoomWaitersLocked();
+}
+
+void StoreImpl::ScheduleRoomWaitersLocked() {
+  if (room_waiters_.empty() || room_service_posted_) return;
+  room_service_posted_ = true;
+  options_.executor->Post([this] {
+    {
+      std::lock_guard lock(mu_);
+      room_service_posted_ = false;
+    }
+    ServeRoomWaiters();
+  });
+}
+
+void StoreImpl::CommitPut(std::unique_ptr<InFlightPut> put, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) {
+  FIRN_CHECK(put != nullptr);
+  std::shared_ptr<InFlightPutImpl> shared(static_cast<InFlightPutImpl*>(put.release()));
+  options_.executor->Post([this, put = std::move(shared), done = std::move(done)]() mutable {
+    auto header = std::make_shared<RecordHeader>(put->plan().header);
+    EncodedBlock view = put->View(header);
+    if (HasNonFinite(view)) header->flags |= RecordHeader::kNonFinite;
+    ComputeChecks(header.get(), header->encoded, view.runs);
+    if (put->draft() == nullptr) return EncodeForHotTier(std::move(put), std::move(header), std::move(done));
+    std::unique_ptr<Draft> draft = std::move(put->draft());
+    options_.tiers[0].tier->Commit(std::move(draft), header, {},
+                                   [this, put, header, done = std::move(done)](absl::StatusOr<CopyPtr> copy) mutable {
+                                     if (!copy.ok()) {
+                                       std::lock_guard lock(mu_);
+                                       ++totals_.puts_failed;
+                                     }
+                                     if (!copy.ok()) return done(copy.status());
+                                     PublishPut(std::move(put), std::move(header), *std::move(copy), std::move(done));
+                                   });
+  });
+}
+
+void StoreImpl::EncodeForHotTier(std::shared_ptr<InFlightPutImpl> put, std::shared_ptr<RecordHeader> header,
+                                 absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) {
+  EncodeSpec spec;
+  {
+    std::lock_guard lock(mu_);
+    Entry e;
+    e.ns = put->spec().address.ns;
+    spec = SpecForLocked(e, 0);
+    spec.target = TargetForLocked(e, 0, SourceClass(header->dtype, header->shape));
+  }
+  EncodedBlock source = put->View(header);
+  auto recode = [&]() -> absl::StatusOr<std::pair<std::unique_ptr<Draft>, std::shared_ptr<const RecordHeader>>> {
+    FIRN_ASSIGN_OR_RETURN(EncodePlan plan, PrepareEncode(source, spec, artifacts_));
+    FIRN_ASSIGN_OR_RETURN(std::unique_ptr<Draft> draft, options_.tiers[0].tier->Reserve(plan.layout));
+    FIRN_ASSIGN_OR_RETURN(auto encoded, Encode(source, spec, artifacts_, plan, draft->runs()));
+    return std::pair(std::move(draft), std::move(encoded));
+  };
+  auto recoded = recode();
+  if (!recoded.ok()) {
+    {
+      std::lock_guard lock(mu_);
+      ++totals_.puts_failed;
+      if (recoded.status().code() == absl::StatusCode::kResourceExhausted) {
+        tiers_[0].demand_bytes = std::max(tiers_[0].demand_bytes, source.Layout(source.present).TotalBytes());
+      }
+    }
+    done(recoded.status());
+    return Pump();
+  }
+  auto& [draft, encoded] = *recoded;
+  options_.tiers[0].tier->Commit(std::move(draft), encoded, {},
+                                 [this, put, encoded, done = std::move(done)](absl::StatusOr<CopyPtr> copy) mutable {
+                                   if (!copy.ok()) return done(copy.status());
+                                   PublishPut(std::move(put), std::move(encoded), *std::move(copy), std::move(done));
+                                 });
+}
+
+void StoreImpl::PublishPut(std::shared_ptr<InFlightPutImpl> put, std::shared_ptr<const RecordHeader> header, CopyPtr copy,
+                           absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) {
+  const EntryName name = put->name();
+  PutResult result;
+  bool cancelled = false;
+  {
+    Aftermath after(this);
+    std::lock_guard lock(mu_);
+    auto flight = puts_.find(name);
+    FIRN_CHECK(flight != puts_.end());
+    cancelled = flight->second.cancelled || stopping_;
+    if (cancelled) {
+      after.Forget(0, std::move(copy), header->identity);
+    } else {
+      WithdrawPutLocked(name);
+      put->set_published();
+      EntryId id = table_.Find(name);
+      if (id != kNoEntry) {
+        ++totals_.puts_replaced;
+        // A finer form replaces all the coarser ones; links, pins and children stay with the name.
+        while (table_.entry(id).first_copy != kNoNode) DropCopyLocked(id, table_.HottestTier(id), &after);
+      } else {
+        id = table_.Insert(name);
+      }
+      Entry& e = table_.entry(id);
+      e.generation = header->identity.generation;
+      e.first_token = header->first_token;
+      e.tokens = header->shape.tokens;
+      e.expires_unix_ms = header->expires_unix_ms;
+      e.flags = static_cast<uint16_t>((e.flags & Entry::kUsed) | (header->flags & RecordHeader::kNonFinite ? Entry::kNonFinite : 0));
+      if (e.expires_unix_ms != 0) expiries_.push({e.expires_unix_ms, name, e.generation});
+      LinkParentLocked(id, header->parent);
+      result.stored = true;
+      result.generation = e.generation;
+      result.stored_class = ClassOf(*header, header->encoded);
+      result.bytes = header->RunBytes(header->encoded);
+      HoldCopyLocked(id, 0, std::move(copy), result.stored_class);
+      ++totals_.puts_stored;
+      totals_.put_bytes += result.bytes;
+      if (e.flags & Entry::kNonFinite) ++totals_.nonfinite_blocks;
+      EmitLocked(EventKind::kStored, e, 0, result.stored_class, &after);
+    }
+  }
+  const PutSpec spec = put->spec();
+  put.reset();
+  if (cancelled) return done(Aborted("block {} was deleted, or its session ended, while it was being put", name.key.Hex()));
+  if (spec.ack == AckLevel::kDurable) {
+    MakeDurable(name, result.generation, result, std::move(done));
+  } else {
+    done(result);
+  }
+  Pump();
+}
+
+}  // namespace firn

@@ -1,0 +1,136 @@
+// What a persistent tier tells the store: what survived, what it is about to reclaim, what it lost, what it moved.
+#include <algorithm>
+#include <utility>
+
+#include "base/status.h"
+#include "tiers/store/store_impl.h"
+
+namespace firn {
+
+void StoreImpl::RecoverFacts(const std::vector<RecoveredFact>& facts) {
+  // Artifacts first: plans name them.
+  for (const RecoveredFact& fact : facts) {
+    if (fact.kind != "artifact") continue;
+    auto artifact = KeyBalance::Parse(fact.value);
+    if (artifact.ok()) artifacts_.Add(*std::move(artifact));
+  }
+  std::lock_guard lock(mu_);
+  for (const RecoveredFact& fact : facts) {
+    if (fact.kind != "namespace") continue;
+    auto parsed = ParseNamespace(fact.value);
+    if (!parsed.ok() || NamespaceFingerprint(parsed->first).Hex() != fact.name) continue;
+    if (!CheckPlanLocked(parsed->first, parsed->second).ok()) continue;
+    NamespaceId id = 0;
+    AddNamespaceLocked(parsed->first, parsed->second, &id);
+  }
+}
+
+void StoreImpl::RecoverCopies(uint8_t tier, std::vector<RecoveredCopy> copies) {
+  Aftermath after(this);
+  std::lock_guard lock(mu_);
+  std::vector<std::pair<EntryId, std::optional<Digest>>> unlinked;
+  for (RecoveredCopy& copy : copies) {
+    last_generation_ = std::max(last_generation_, copy.identity.generation);
+    auto ns = namespace_by_fingerprint_.find(copy.identity.namespace_fingerprint);
+    bool expired = copy.expires_unix_ms != 0 && copy.expires_unix_ms <= options_.clock->UnixMs();
+    if (ns == namespace_by_fingerprint_.end() || expired || copy.stored_class.Min() == PrecisionClass::kNone) {
+      after.Forget(tier, std::move(copy.copy), copy.identity);
+      continue;
+    }
+    EntryName name{ns->second, copy.identity.shard, copy.identity.key};
+    EntryId id = table_.Find(name);
+    if (id != kNoEntry && table_.entry(id).generation > copy.identity.generation) {
+      after.Forget(tier, std::move(copy.copy), copy.identity);
+      continue;
+    }
+    if (id != kNoEntry && table_.entry(id).generation < copy.identity.generation) {
+      while (table_.entry(id).first_copy != kNoNode) DropCopyLocked(id, table_.HottestTier(id), &after);
+    }
+    if (id == kNoEntry) id = table_.Insert(name);
+    Entry& e = table_.entry(id);
+    e.generation = copy.identity.generation;
+    e.first_token = copy.first_token;
+    e.tokens = copy.tokens;
+    e.expires_unix_ms = copy.expires_unix_ms;
+    if (e.expires_unix_ms != 0) expiries_.push({e.expires_unix_ms, name, e.generation});
+    LinkParentLocked(id, copy.parent);
+    if (e.parent == kNoEntry && copy.parent.has_value()) unlinked.emplace_back(id, copy.parent);
+    if (table_.FindCopy(id, tier) != nullptr) DropCopyLocked(id, tier, &after);
+    HoldCopyLocked(id, tier, std::move(copy.copy), copy.stored_class);
+  }
+  // Parents that came after their children.
+  for (auto& [id, parent] : unlinked) {
+    if (table_.entry(id).flags & Entry::kUsed) LinkParentLocked(id, parent);
+  }
+}
+
+ReclaimVerdict StoreImpl::JudgeReclaim(const Identity& identity, RunMask leaving) {
+  std::lock_guard lock(mu_);
+  EntryId id = FindByIdentityLocked(identity);
+  if (id == kNoEntry) return ReclaimVerdict::kDrop;
+  const Entry& e = table_.entry(id);
+  if (ExpiredLocked(e)) return ReclaimVerdict::kDrop;
+  if (e.pins > 0) return ReclaimVerdict::kRelocate;
+  RunMask base = RunMask::Both(RunKind::kMeta) | RunMask::Both(RunKind::kExact) | RunMask::Both(RunKind::kP2) |
+                 RunMask::Both(RunKind::kWhole);
+  if ((leaving & base).Empty()) {
+    // Planes: gone with their segment, unless a floor keeps them.
+    RunMask floor = WantedRuns(namespaces_[e.ns].plan.floor);
+    return (leaving & floor).Empty() ? ReclaimVerdict::kDrop : ReclaimVerdict::kRelocate;
+  }
+  if (e.live_until_s != 0 && e.live_until_s > options_.clock->NowNs() / 1'000'000'000) return ReclaimVerdict::kRelocate;
+  // A parent of blocks that are still here is worth its bytes: without it none of them can be hit by prefix.
+  return e.first_child != kNoEntry ? ReclaimVerdict::kRelocate : ReclaimVerdict::kDrop;
+}
+
+void StoreImpl::OnRunsLost(const Identity& identity, RunMask lost, bool whole) {
+  Aftermath after(this);
+  std::lock_guard lock(mu_);
+  EntryId id = FindByIdentityLocked(identity);
+  if (id == kNoEntry) return;
+  for (uint8_t tier = 0; tier < options_.tiers.size(); ++tier) {
+    if (!options_.tiers[tier].tier->persistent()) continue;
+    NodeId node = table_.FindCopyNode(id, tier);
+    if (node == kNoNode) continue;
+    if (whole) {
+      ++tiers_[tier].evictions;
+      DropCopyLocked(id, tier, &after);
+      if (table_.entry(id).first_copy == kNoNode) {
+        // Its descendants cannot be hit by prefix any more; they age out like any block that nobody asks for.
+        RemoveBlockLocked(table_.entry(id).ns, identity.key, &after);
+      }
+      return;
+    }
+    HeldCopy& held = table_.copy(node);
+    ClassPair now = held.served;
+    RunMask left = held.copy->Runs() - lost;
+    for (Part part : kParts) {
+      PrecisionClass& c = part == Part::kK ? now.k : now.v;
+      if (lost.Has(RunKind::kP8, part)) c = std::min(c, PrecisionClass::k4Bit);
+      if (!left.Has(RunKind::kP4, part) && lost.Has(RunKind::kP4, part)) c = std::min(c, PrecisionClass::k2Bit);
+    }
+    if (now == held.served) return;
+    --tiers_[tier].by_class[static_cast<size_t>(held.served.Min())];
+    held.served = now;
+    ++tiers_[tier].by_class[static_cast<size_t>(now.Min())];
+    ++tiers_[tier].degrades;
+    EmitLocked(EventKind::kDegraded, table_.entry(id), tier, now, &after);
+    return;
+  }
+}
+
+void StoreImpl::OnRelocated(const Identity& identity, const CopyPtr& copy) {
+  Aftermath after(this);
+  std::lock_guard lock(mu_);
+  EntryId id = FindByIdentityLocked(identity);
+  if (id == kNoEntry) return;
+  for (uint8_t tier = 0; tier < options_.tiers.size(); ++tier) {
+    if (!options_.tiers[tier].tier->persistent()) continue;
+    HeldCopy* held = table_.FindCopy(id, tier);
+    if (held == nullptr) continue;
+    after.Release(std::exchange(held->copy, copy));
+    return;
+  }
+}
+
+}  // namespace firn
