@@ -78,6 +78,15 @@ void CopyScattered(const RunBytes& source, const MutableRunBytes& target) {
   }
 }
 
+uint64_t HeaderBytesBound(const RecordLayout& layout) {
+  uint64_t bytes = kRecordHeaderFixedBytes;
+  for (uint32_t i = 0; i < kRunIds; ++i) {
+    // Every check but a run's last covers kCheckedBytesMin bytes at least.
+    if (layout.present.Has(i)) bytes += kRecordHeaderRunBytes + 8 * (layout.run_bytes[i] / kCheckedBytesMin + 1);
+  }
+  return std::min(bytes, kRecordHeaderBytesMax);
+}
+
 EncodedBlock EncodedBlock::Narrowed(RunMask keep) const {
   EncodedBlock out;
   out.header = header;

@@ -86,6 +86,9 @@ struct RecordLayout {
   }
 };
 
+// No header with these runs and checks by LayersPerCheck serializes to more.
+uint64_t HeaderBytesBound(const RecordLayout& layout);
+
 using MutableRuns = std::array<MutableRunBytes, kRunIds>;
 
 struct EncodedBlock {

@@ -13,11 +13,9 @@ namespace {
 
 constexpr uint32_t kMagic = 0x524B5646;  // "FVKR" as bytes.
 constexpr uint16_t kVersion = 1;
-constexpr uint64_t kFixedBytes = 264;
-constexpr uint64_t kRunEntryBytes = 16;
 constexpr uint64_t kCheckBytes = 8;
 constexpr uint64_t kCrcBytes = 8;
-constexpr uint64_t kHeaderBytesMin = kFixedBytes + kRunEntryBytes + kCrcBytes;
+constexpr uint64_t kHeaderBytesMin = kRecordHeaderFixedBytes + kRecordHeaderRunBytes;
 
 // The finalizer of SplitMix64: a bijection of 64-bit words.
 uint64_t Mix(uint64_t x) {
@@ -303,7 +301,7 @@ RunMask RunsFor(const RecordHeader& header, ClassPair target) {
 
 std::vector<uint8_t> SerializeHeader(const RecordHeader& header) {
   FIRN_CHECK(CheckHeader(header).ok());
-  uint64_t length = kFixedBytes + kCrcBytes + kRunEntryBytes * static_cast<uint64_t>(header.encoded.Count());
+  uint64_t length = kRecordHeaderFixedBytes + kRecordHeaderRunBytes * static_cast<uint64_t>(header.encoded.Count());
   for (const RunInfo& run : header.runs) length += run.checks.size() * kCheckBytes;
   FIRN_CHECK(length <= kRecordHeaderBytesMax);
   ByteWriter writer;
@@ -330,7 +328,7 @@ std::vector<uint8_t> SerializeHeader(const RecordHeader& header) {
   for (const PartErrors& errors : header.errors) {
     for (float value : {errors.int8, errors.int4, errors.int2}) writer.Write<float>(value);
   }
-  FIRN_CHECK(writer.size() == kFixedBytes);
+  FIRN_CHECK(writer.size() == kRecordHeaderFixedBytes - kCrcBytes);
   for (uint32_t i = 0; i < kRunIds; ++i) {
     if (!header.encoded.Has(i)) continue;
     writer.Write<uint64_t>(header.runs[i].bytes);

@@ -92,6 +92,8 @@ struct RecordHeader {
 };
 
 inline constexpr uint64_t kRecordHeaderBytesMax = 256 * 1024;
+inline constexpr uint64_t kRecordHeaderFixedBytes = 272;  // Serialized, without runs; with the CRC.
+inline constexpr uint64_t kRecordHeaderRunBytes = 16;     // More for each encoded run, and 8 for each of its checks.
 
 // CRCs cover runs of at least this many bytes: consecutive layers are joined until they reach it.
 inline constexpr uint64_t kCheckedBytesMin = 4096;
