@@ -1,0 +1,49 @@
+#include "daemon/core/byte_budget.h"
+
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/status.h"
+#include "base/units.h"
+
+namespace firn {
+
+void ByteBudget::Acquire(uint64_t bytes, Granted granted) {
+  if (bytes > capacity_bytes_) {
+    granted(ResourceExhausted("needs a buffer of {}; limits.transport_budget is {}", FormatBytes(bytes),
+                              FormatBytes(capacity_bytes_)));
+    return;
+  }
+  {
+    std::lock_guard lock(mu_);
+    if (!waiters_.empty() || used_bytes_ + bytes > capacity_bytes_) {
+      waiters_.push_back({bytes, std::move(granted)});
+      return;
+    }
+    used_bytes_ += bytes;
+  }
+  granted(std::make_unique<Grant>(this, bytes));
+}
+
+void ByteBudget::Release(uint64_t bytes) {
+  std::vector<Waiter> ready;
+  {
+    std::lock_guard lock(mu_);
+    FIRN_CHECK(used_bytes_ >= bytes);
+    used_bytes_ -= bytes;
+    while (!waiters_.empty() && used_bytes_ + waiters_.front().bytes <= capacity_bytes_) {
+      used_bytes_ += waiters_.front().bytes;
+      ready.push_back(std::move(waiters_.front()));
+      waiters_.pop_front();
+    }
+  }
+  for (Waiter& waiter : ready) waiter.granted(std::make_unique<Grant>(this, waiter.bytes));
+}
+
+uint64_t ByteBudget::used_bytes() const {
+  std::lock_guard lock(mu_);
+  return used_bytes_;
+}
+
+}  // namespace firn

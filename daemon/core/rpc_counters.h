@@ -1,0 +1,87 @@
+// Calls by method: counted when they arrive and when they end without success.
+//
+// Threads: any.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <string_view>
+
+namespace firn {
+
+enum class Method : uint8_t {
+  kRegisterNamespace,
+  kDescribeNamespace,
+  kListNamespaces,
+  kPutArtifact,
+  kPut,
+  kBeginPut,
+  kCommitPut,
+  kAbortPut,
+  kGet,
+  kLookup,
+  kExists,
+  kList,
+  kDescribe,
+  kPrefetch,
+  kPin,
+  kUnpin,
+  kTouch,
+  kDelete,
+  kFlush,
+  kSession,
+  kWatch,
+  kStats,
+  kCapabilities,
+  kClear,
+  kDemote,
+  kPromote,
+  kDegrade,
+  kSetCapacity,
+  kVerify,
+};
+inline constexpr size_t kMethods = static_cast<size_t>(Method::kVerify) + 1;
+inline constexpr std::array<std::string_view, kMethods> kMethodNames = {"RegisterNamespace",
+                                                                        "DescribeNamespace",
+                                                                        "ListNamespaces",
+                                                                        "PutArtifact",
+                                                                        "Put",
+                                                                        "BeginPut",
+                                                                        "CommitPut",
+                                                                        "AbortPut",
+                                                                        "Get",
+                                                                        "Lookup",
+                                                                        "Exists",
+                                                                        "List",
+                                                                        "Describe",
+                                                                        "Prefetch",
+                                                                        "Pin",
+                                                                        "Unpin",
+                                                                        "Touch",
+                                                                        "Delete",
+                                                                        "Flush",
+                                                                        "Session",
+                                                                        "Watch",
+                                                                        "Stats",
+                                                                        "Capabilities",
+                                                                        "Clear",
+                                                                        "Demote",
+                                                                        "Promote",
+                                                                        "Degrade",
+                                                                        "SetCapacity",
+                                                                        "Verify"};
+
+struct RpcCounters {
+  std::array<std::atomic<uint64_t>, kMethods> calls{};
+  std::array<std::atomic<uint64_t>, kMethods> failures{};  // Ended with a status that is not OK.
+  std::atomic<uint64_t> stalled_streams{0};                // Ended because the client had stopped.
+  std::atomic<uint64_t> expired_leases{0};                 // Half-made puts ended by put_idle.
+  std::atomic<uint64_t> received_payload_bytes{0};
+  std::atomic<uint64_t> sent_payload_bytes{0};
+
+  void Count(Method method) { calls[static_cast<size_t>(method)].fetch_add(1, std::memory_order_relaxed); }
+  void Failed(Method method) { failures[static_cast<size_t>(method)].fetch_add(1, std::memory_order_relaxed); }
+};
+
+}  // namespace firn
