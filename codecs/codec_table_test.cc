@@ -1,0 +1,224 @@
+// Every row of the codec table against its scalar reference, on every SIMD target that this machine runs.
+
+#include "codecs/codec_table.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "codecs/nested/nested_codec.h"
+#include "codecs/tile_test_util.h"
+#include "hwy/highway.h"
+#include "hwy/targets.h"
+
+namespace firn {
+namespace {
+
+constexpr uint64_t kSeed = 20240607;
+constexpr uint32_t kWidths[] = {1, 3, 16, 31, 64, 80, 96, 112, 128, 132, 160, 192, 256, 576};
+
+// Runs `body` once for each target, best first, with dispatch held to it.
+template <typename Body>
+void ForEachTarget(const Body& body) {
+  for (int64_t targets = hwy::SupportedTargets(); targets != 0; targets &= targets - 1) {
+    int64_t target = targets & -targets;
+    SCOPED_TRACE(hwy::TargetName(target));
+    hwy::SetSupportedTargetsForTest(target);
+    body();
+    hwy::SetSupportedTargetsForTest(0);
+  }
+}
+
+std::vector<PrecisionClass> ClassesOf(const CodecRow& row) {
+  if (row.classes.empty()) return {PrecisionClass::kExact};
+  return {row.classes.begin(), row.classes.end()};
+}
+
+// Encodes and decodes one tile by the reference and by the target in force, and compares every byte.
+void CompareTile(const CodecRow& row, const PartCoding& coding, DType in, uint32_t width, uint32_t tokens,
+                 const std::vector<uint8_t>& values) {
+  SCOPED_TRACE(Describe(coding, width, tokens));
+  TestTransform transform(width, coding.flags, kSeed + width);
+  EncodeTile tile{.coding = &coding,
+                  .width = width,
+                  .tokens = tokens,
+                  .in = in,
+                  .source = values.data(),
+                  .transform = transform.view()};
+  TileMemory expected(row, coding, in, width, tokens), actual = expected;
+  expected.Attach(&tile);
+  row.encode_reference(tile);
+  actual.Attach(&tile);
+  row.encode(tile);
+  ASSERT_EQ(expected.runs, actual.runs);
+  for (PrecisionClass precision : ClassesOf(row)) {
+    for (DType out : {DType::kFp16, DType::kBf16, DType::kFp32}) {
+      DecodeTile decode{.coding = &coding,
+                        .width = width,
+                        .tokens = tokens,
+                        .stored = in,
+                        .out = out,
+                        .precision = precision,
+                        .source_scale = 0.37f,
+                        .transform = transform.view()};
+      expected.Attach(&decode);
+      std::vector<uint8_t> by_reference(uint64_t{tokens} * width * DTypeBytes(out), 0xEE), by_target = by_reference;
+      decode.target = by_reference.data();
+      row.decode_reference(decode);
+      decode.target = by_target.data();
+      row.decode(decode);
+      ASSERT_EQ(by_reference, by_target) << PrecisionClassName(precision) << " as " << DTypeName(out);
+    }
+  }
+}
+
+class EveryRow : public testing::TestWithParam<CodecId> {
+ protected:
+  const CodecRow& row() const { return *FindCodec(GetParam()); }
+};
+
+TEST_P(EveryRow, TargetsGiveTheBytesOfTheReference) {
+  uint64_t seed = kSeed;
+  ForEachTarget([&] {
+    for (const PartCoding& coding : TestCodings(row())) {
+      for (uint32_t width : kWidths) {
+        uint32_t tokens = 1 + static_cast<uint32_t>(++seed * 7 % 37);
+        ValueKind kind = kValueKinds[seed % std::size(kValueKinds)];
+        for (DType in : {DType::kFp16, DType::kBf16, DType::kFp32}) {
+          if (in == DType::kFp32 && row().classes.empty()) continue;
+          // Ranges that the metadata type cannot hold are never planned.
+          bool fits = coding.meta_type != MetaType::kFp16 || (in == DType::kFp16 && coding.flags == 0);
+          if (kind == ValueKind::kLargest && !fits) kind = ValueKind::kNormal;
+          SCOPED_TRACE(static_cast<int>(kind));
+          CompareTile(row(), coding, in, width, tokens, MakeValues(kind, in, uint64_t{tokens} * width, seed));
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  });
+}
+
+TEST_P(EveryRow, SurveysAgreeWithTheReference) {
+  if (FamilyOf(GetParam()) != CodecFamily::kNested) GTEST_SKIP() << "only nested rows look at ranges";
+  auto reference =
+      GetParam() == CodecId::kNestedChannel ? nested::SurveyChannelReference : nested::SurveyTokenReference;
+  uint64_t seed = kSeed;
+  int wide = 0, out_of_range = 0, non_finite = 0;
+  ForEachTarget([&] {
+    for (const PartCoding& coding : TestCodings(row())) {
+      for (ValueKind kind : kValueKinds) {
+        for (DType in : {DType::kFp16, DType::kBf16, DType::kFp32}) {
+          uint32_t width = kWidths[++seed % std::size(kWidths)], tokens = 1 + seed % 13;
+          std::vector<uint8_t> values = MakeValues(kind, in, uint64_t{tokens} * width, seed);
+          if (seed % 9 == 0) {
+            float bad = seed % 2 == 0 ? NAN : -INFINITY;
+            StoreFloats(&bad, 1, in, values.data() + seed % values.size() / DTypeBytes(in) * DTypeBytes(in));
+          }
+          if (seed % 7 == 1 && in != DType::kFp16) {
+            float large = 3.35e38f;
+            StoreFloats(&large, 1, in, values.data());
+          }
+          TestTransform transform(width, coding.flags, seed);
+          EncodeTile tile{.coding = &coding,
+                          .width = width,
+                          .tokens = tokens,
+                          .in = in,
+                          .source = values.data(),
+                          .transform = transform.view()};
+          Survey expected = reference(tile), actual = row().survey(tile);
+          SCOPED_TRACE(Describe(coding, width, tokens) +
+                       fmt::format(" kind {} in {}", static_cast<int>(kind), DTypeName(in)));
+          ASSERT_EQ(expected.non_finite, actual.non_finite);
+          ASSERT_EQ(expected.out_of_range, actual.out_of_range);
+          ASSERT_TRUE(expected.out_of_range || expected.needs_float == actual.needs_float);
+          wide += actual.needs_float, out_of_range += actual.out_of_range, non_finite += actual.non_finite;
+        }
+      }
+    }
+  });
+  EXPECT_GT(wide, 0);
+  EXPECT_GT(out_of_range, 0);
+  EXPECT_GT(non_finite, 0);
+}
+
+TEST_P(EveryRow, NormalValuesComeBackWithinTheTolerance) {
+  if (row().classes.empty()) GTEST_SKIP() << "identity is exact";
+  for (const PartCoding& coding : TestCodings(row())) {
+    if (coding.group > 128) continue;
+    for (uint32_t width : {64u, 96u, 128u, 256u}) {
+      uint32_t tokens = 64;
+      std::vector<uint8_t> values = MakeValues(ValueKind::kNormal, DType::kFp16, uint64_t{tokens} * width, kSeed);
+      TestTransform transform(width, coding.flags & PartCoding::kRotated, kSeed);
+      EncodeTile tile{
+          .coding = &coding, .width = width, .tokens = tokens, .source = values.data(), .transform = transform.view()};
+      TileMemory memory(row(), coding, DType::kFp16, width, tokens);
+      memory.Attach(&tile);
+      row().encode(tile);
+      for (size_t i = 0; i < row().classes.size(); ++i) {
+        std::vector<float> decoded(uint64_t{tokens} * width);
+        DecodeTile decode{.coding = &coding,
+                          .width = width,
+                          .tokens = tokens,
+                          .out = DType::kFp32,
+                          .target = reinterpret_cast<uint8_t*>(decoded.data()),
+                          .precision = row().classes[i],
+                          .transform = transform.view()};
+        memory.Attach(&decode);
+        row().decode(decode);
+        double difference = 0, norm = 0;
+        for (uint64_t j = 0; j < decoded.size(); ++j) {
+          double x = LoadFloat(values.data(), DType::kFp16, j);
+          difference += (x - decoded[j]) * (x - decoded[j]), norm += x * x;
+        }
+        double error = std::sqrt(difference / norm);
+        EXPECT_LT(error, row().tolerance[i]) << Describe(coding, width, tokens);
+        EXPECT_GT(error, row().tolerance[i] / 8)
+            << "a tolerance that says nothing; " << Describe(coding, width, tokens);
+      }
+    }
+  }
+}
+
+// A change of head h + 1 leaves the bytes of head h alone, since a tile is all that a codec sees of a block; and a run
+// is the sum of its tiles.
+TEST_P(EveryRow, TilesAddUpToTheHead) {
+  for (const PartCoding& coding : TestCodings(row())) {
+    for (uint32_t width : kWidths) {
+      for (uint32_t tokens : {1u, 63u, 64u, 65u, 300u}) {
+        uint32_t step = row().tile_tokens(coding, width, tokens);
+        ASSERT_GT(step, 0u);
+        for (uint32_t kind = 0; kind < kRunKinds; ++kind) {
+          RunKind run = static_cast<RunKind>(kind);
+          uint64_t sum = 0;
+          for (uint32_t t = 0; t < tokens; t += step) {
+            ASSERT_TRUE(run != RunKind::kMeta || row().meta_offset(coding, width, t) == sum);
+            sum += row().run_bytes(coding, run, DType::kFp16, width, std::min(step, tokens - t));
+          }
+          ASSERT_EQ(sum, row().run_bytes(coding, run, DType::kFp16, width, tokens)) << Describe(coding, width, tokens);
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, EveryRow,
+                         testing::Values(CodecId::kIdentity, CodecId::kFp8E4m3, CodecId::kFp8E5m2,
+                                         CodecId::kNestedChannel, CodecId::kNestedToken),
+                         [](const testing::TestParamInfo<CodecId>& id) {
+                           return std::string(FindCodec(id.param)->name);
+                         });
+
+TEST(CodecTable, NamesAndIdsAreUnique) {
+  std::set<std::string_view> names;
+  std::set<CodecId> ids;
+  for (const CodecRow& row : AllCodecs()) {
+    EXPECT_TRUE(names.insert(row.name).second);
+    EXPECT_TRUE(ids.insert(row.id).second);
+    EXPECT_EQ(row.classes.size(), row.tolerance.size());
+  }
+  EXPECT_EQ(AllCodecs().size(), 5u) << "add the new row to the test suite above";
+  EXPECT_EQ(FindCodec(CodecId::kNone), nullptr);
+}
+
+}  // namespace
+}  // namespace firn

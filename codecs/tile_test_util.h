@@ -1,0 +1,131 @@
+// Test support: source values of many kinds, and tiles with memory of their own.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "codecs/codec_table.h"
+#include "codecs/nested/nested_format.h"
+#include "codecs/numeric/float_rows.h"
+
+namespace firn {
+
+enum class ValueKind { kNormal, kOutliers, kConstant, kMinusZero, kMixedZeros, kSubnormal, kLargest, kSteps };
+inline constexpr ValueKind kValueKinds[] = {ValueKind::kNormal,    ValueKind::kOutliers,   ValueKind::kConstant,
+                                            ValueKind::kMinusZero, ValueKind::kMixedZeros, ValueKind::kSubnormal,
+                                            ValueKind::kLargest,   ValueKind::kSteps};
+
+inline float ValueOf(ValueKind kind, DType dtype, uint64_t index, std::mt19937_64& rng) {
+  std::normal_distribution<float> normal;
+  switch (kind) {
+    case ValueKind::kNormal:
+      return normal(rng);
+    case ValueKind::kOutliers:
+      return normal(rng) * (index % 37 == 5 ? 60.0f : 1.0f) + (index % 11 == 3 ? 9.0f : 0.0f);
+    case ValueKind::kConstant:
+      return 3.25f;
+    case ValueKind::kMinusZero:
+      return -0.0f;
+    case ValueKind::kMixedZeros:
+      return rng() % 2 == 0 ? 0.0f : -0.0f;
+    case ValueKind::kSubnormal:
+      return normal(rng) * (dtype == DType::kFp16 ? 3e-7f : 1e-39f);
+    case ValueKind::kLargest:
+      return (rng() % 2 == 0 ? 1.0f : -1.0f) * (dtype == DType::kFp16 ? 65504.0f : 1e35f);
+    case ValueKind::kSteps:
+      return static_cast<float>(static_cast<int>(index % 17) - 8) * 0.5f;
+  }
+  return 0;
+}
+
+// `count` values as bytes of `dtype` (FP16, BF16 or FP32).
+inline std::vector<uint8_t> MakeValues(ValueKind kind, DType dtype, uint64_t count, uint64_t seed) {
+  std::mt19937_64 rng(seed);
+  std::vector<uint8_t> bytes(count * DTypeBytes(dtype));
+  for (uint64_t i = 0; i < count; ++i) {
+    float value = ValueOf(kind, dtype, i, rng);
+    StoreFloats(&value, 1, dtype, bytes.data() + i * DTypeBytes(dtype));
+  }
+  return bytes;
+}
+
+// The memory of one encoded tile.
+struct TileMemory {
+  std::array<std::vector<uint8_t>, kRunKinds> runs;
+
+  TileMemory() = default;
+  TileMemory(const CodecRow& row, const PartCoding& coding, DType stored, uint32_t width, uint32_t tokens) {
+    for (uint32_t kind = 0; kind < kRunKinds; ++kind) {
+      runs[kind].assign(row.run_bytes(coding, static_cast<RunKind>(kind), stored, width, tokens), 0xEE);
+    }
+  }
+  void Attach(EncodeTile* tile) {
+    for (uint32_t kind = 0; kind < kRunKinds; ++kind)
+      tile->runs[kind] = runs[kind].empty() ? nullptr : runs[kind].data();
+  }
+  void Attach(DecodeTile* tile) const {
+    for (uint32_t kind = 0; kind < kRunKinds; ++kind)
+      tile->runs[kind] = runs[kind].empty() ? nullptr : runs[kind].data();
+  }
+  bool operator==(const TileMemory&) const = default;
+};
+
+// Channel arrays of a made-up artifact, with the slack that vectors may read.
+struct TestTransform {
+  std::vector<float> mean, encode_scale, decode_scale;
+  float uniform_scale;
+
+  TestTransform(uint32_t width, uint8_t flags, uint64_t seed) {
+    uint32_t rotation = (flags & PartCoding::kRotated) != 0 ? nested::RotationSize(width) : 1;
+    uniform_scale = nested::RotationScale(rotation);
+    if ((flags & (PartCoding::kCentred | PartCoding::kBalanced)) == 0) return;
+    std::mt19937_64 rng(seed);
+    std::normal_distribution<float> normal;
+    mean.resize(width), encode_scale.resize(width), decode_scale.resize(width);
+    for (uint32_t c = 0; c < width; ++c) {
+      float weight = std::exp(normal(rng));
+      mean[c] = normal(rng);
+      encode_scale[c] = 1.0f / weight * uniform_scale;
+      decode_scale[c] = weight * uniform_scale;
+    }
+  }
+  ChannelTransform view() const {
+    if (mean.empty()) return {.uniform_scale = uniform_scale};
+    return {mean.data(), encode_scale.data(), decode_scale.data(), uniform_scale};
+  }
+};
+
+// The codings of a row that tests try, for values of a width.
+inline std::vector<PartCoding> TestCodings(const CodecRow& row) {
+  PartCoding coding;
+  coding.codec = row.id;
+  if (FamilyOf(row.id) != CodecFamily::kNested) {
+    coding.meta_type = row.classes.empty() ? MetaType::kNone : MetaType::kFp32;
+    return {coding};
+  }
+  std::vector<PartCoding> codings;
+  for (MetaType type : {MetaType::kFp16, MetaType::kBf16, MetaType::kFp32}) {
+    coding.meta_type = type;
+    for (uint16_t group : {32, 64, 128, 24, 4096}) {
+      coding.group = group;
+      for (uint8_t flags : {0, +PartCoding::kRotated, 7}) {
+        coding.flags = flags;
+        coding.artifact = {};
+        if (flags == 7) coding.artifact.bytes[0] = 1;
+        if (row.validate(coding, DType::kFp16, 128).ok()) codings.push_back(coding);
+      }
+    }
+  }
+  return codings;
+}
+
+inline std::string Describe(const PartCoding& coding, uint32_t width, uint32_t tokens) {
+  return fmt::format("codec {} meta {} group {} flags {} width {} tokens {}", static_cast<int>(coding.codec),
+                     static_cast<int>(coding.meta_type), coding.group, coding.flags, width, tokens);
+}
+
+}  // namespace firn
