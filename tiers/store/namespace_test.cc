@@ -1,0 +1,118 @@
+#include "tiers/store/namespace.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <random>
+#include <set>
+
+#include "base/status.h"
+
+namespace firn {
+namespace {
+
+NamespaceFacts Facts() {
+  NamespaceFacts facts;
+  facts.tenant = "t";
+  facts.model_id = "m";
+  facts.revision = "r";
+  facts.layer_last = 4;
+  facts.kv_heads = 8;
+  facts.k_width = 128;
+  facts.v_width = 128;
+  facts.block_tokens = 64;
+  facts.rope = {.theta = 10000, .rotary_dim = 128, .interleaved = false, .scaling = "yarn", .scaling_params = {{"factor", 4}}};
+  return facts;
+}
+
+TEST(Namespace, C44_every_fact_is_identity) {
+  const NamespaceFacts base = Facts();
+  std::vector<std::function<void(NamespaceFacts&)>> changes = {
+      [](auto& f) { f.model_id = "m2"; },        [](auto& f) { f.revision = "r2"; },
+      [](auto& f) { f.dtype = DType::kBf16; },   [](auto& f) { f.layer_first = 1; },
+      [](auto& f) { f.layer_last = 5; },         [](auto& f) { f.kv_heads = 4; },
+      [](auto& f) { f.k_width = 256; },          [](auto& f) { f.v_width = 0; },
+      [](auto& f) { f.block_tokens = 32; },      [](auto& f) { f.shards = 2; },
+      [](auto& f) { f.rope.theta = 1e6; },       [](auto& f) { f.rope.rotary_dim = 64; },
+      [](auto& f) { f.rope.interleaved = true; }, [](auto& f) { f.rope.scaling = "linear"; },
+      [](auto& f) { f.rope.scaling_params["factor"] = 8; }, [](auto& f) { f.k_pre_rope = true; },
+  };
+  std::set<Digest> seen = {ModelFingerprint(base)};
+  for (auto& change : changes) {
+    NamespaceFacts facts = base;
+    change(facts);
+    ASSERT_TRUE(ValidateFacts(facts).ok()) << Message(ValidateFacts(facts));
+    EXPECT_TRUE(seen.insert(ModelFingerprint(facts)).second);
+    EXPECT_NE(NamespaceFingerprint(facts), NamespaceFingerprint(base));
+  }
+  NamespaceFacts other = base;
+  other.tenant = "u";
+  EXPECT_EQ(ModelFingerprint(other), ModelFingerprint(base));  // Clients compute keys without knowing their tenant.
+  EXPECT_NE(NamespaceFingerprint(other), NamespaceFingerprint(base));
+  NamespaceFacts moved = base;
+  moved.model_id = "mr";
+  moved.revision = "";
+  NamespaceFacts joined = base;
+  joined.model_id = "m";
+  joined.revision = "r";
+  EXPECT_NE(ModelFingerprint(moved), ModelFingerprint(joined));
+}
+
+TEST(Namespace, RefusalsNameValueAndLimit) {
+  auto refusal = [](std::function<void(NamespaceFacts&)> change) {
+    NamespaceFacts facts = Facts();
+    change(facts);
+    absl::Status status = ValidateFacts(facts);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return Message(status);
+  };
+  EXPECT_NE(refusal([](auto& f) { f.layer_last = 5000; }).find("5000"), std::string::npos);
+  EXPECT_NE(refusal([](auto& f) { f.kv_heads = 0; }).find("1 to 4096"), std::string::npos);
+  refusal([](auto& f) { f.layer_last = 0; });
+  refusal([](auto& f) { f.k_width = f.v_width = f.rope.rotary_dim = 0; });
+  refusal([](auto& f) { f.block_tokens = 0; });
+  refusal([](auto& f) { f.block_tokens = 65537; });
+  refusal([](auto& f) { f.block_tokens = 65536; f.kv_heads = 4096; });  // Over the largest block.
+  refusal([](auto& f) { f.dtype = DType::kFp32; });
+  refusal([](auto& f) { f.dtype = DType(99); });
+  refusal([](auto& f) { f.model_id = ""; });
+  refusal([](auto& f) { f.model_id = std::string(1025, 'm'); });
+  refusal([](auto& f) { f.shards = 0; });
+  refusal([](auto& f) { f.rope.theta = -1; });
+  PrecisionPlan plan;
+  plan.max_relative_error = -1;
+  EXPECT_FALSE(ValidatePlan(Facts(), plan).ok());
+  plan = {};
+  plan.key_method = KeyMethod::kBalancedRotated;
+  EXPECT_FALSE(ValidatePlan(Facts(), plan).ok());
+  plan = {};
+  plan.floor = {PrecisionClass::k8Bit, PrecisionClass::k4Bit};
+  plan.tier_target["cold"] = {PrecisionClass::k4Bit, PrecisionClass::k4Bit};
+  EXPECT_NE(Message(ValidatePlan(Facts(), plan)).find("cold"), std::string::npos);
+}
+
+TEST(Namespace, SerializedFormRoundTripsAndSurvivesAnyBytes) {
+  PrecisionPlan plan;
+  plan.key_method = KeyMethod::kRotated;
+  plan.floor = {PrecisionClass::k4Bit, PrecisionClass::k2Bit};
+  plan.max_relative_error = 0.25f;
+  plan.tier_target["warm"] = {PrecisionClass::k8Bit, PrecisionClass::k4Bit};
+  std::vector<uint8_t> bytes = SerializeNamespace(Facts(), plan);
+  auto parsed = ParseNamespace(bytes);
+  ASSERT_TRUE(parsed.ok()) << Message(parsed.status());
+  EXPECT_EQ(parsed->first, Facts());
+  EXPECT_EQ(parsed->second, plan);
+  for (size_t cut = 0; cut < bytes.size(); ++cut) EXPECT_FALSE(ParseNamespace(ByteSpan(bytes).first(cut)).ok());
+  const uint32_t seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 rng(seed);
+  for (int i = 0; i < 20000; ++i) {
+    std::vector<uint8_t> spoiled = bytes;
+    for (int flips = 1 + static_cast<int>(rng() % 4); flips > 0; --flips) spoiled[rng() % spoiled.size()] = static_cast<uint8_t>(rng());
+    auto again = ParseNamespace(spoiled);  // Either refused, or facts that pass every limit.
+    EXPECT_TRUE(!again.ok() || ValidateFacts(again->first).ok());
+  }
+}
+
+}  // namespace
+}  // namespace firn

@@ -1,0 +1,493 @@
+// What the store promises to one caller at a time; store_random_test.cc asks it under load.
+#include "tiers/store/store.h"
+
+#include <gtest/gtest.h>
+
+#include "tiers/store/store_harness_test_util.h"
+
+namespace firn {
+namespace {
+
+constexpr ClassPair Both(PrecisionClass c) { return {c, c}; }
+const ClassPair kExactPair = Both(PrecisionClass::kExact);
+const ClassPair kInt8 = Both(PrecisionClass::k8Bit);
+const ClassPair kInt4 = Both(PrecisionClass::k4Bit);
+const ClassPair kInt2 = Both(PrecisionClass::k2Bit);
+
+TEST(Store, PutThenGetIsExact) {
+  StoreHarness h;
+  auto put = h.Put(1);
+  ASSERT_TRUE(put.ok()) << Message(put.status());
+  EXPECT_TRUE(put->stored);
+  EXPECT_EQ(put->stored_class, kExactPair);
+  EXPECT_EQ(put->bytes, kTestBlockBytes);
+  auto got = h.Get(1);
+  ASSERT_TRUE(got.ok()) << Message(got.status());
+  EXPECT_EQ(got->served, kExactPair);
+  EXPECT_EQ(got->tier, 0);
+  EXPECT_EQ(h.RelativeError(*got, 1), 0.0);
+  EXPECT_EQ(h.Get(2).status().code(), absl::StatusCode::kNotFound);
+  h.ExpectConsistent();
+}
+
+TEST(Store, APutIsInvisibleUntilItIsCommitted) {
+  StoreHarness h;
+  auto put = h.store->BeginPut(h.Spec(1));
+  ASSERT_TRUE(put.ok());
+  EXPECT_FALSE(h.Get(1).ok());
+  EXPECT_EQ(h.store->Locate(h.ns, {TestKey(1)}, {})[0].state, BlockState::kAbsent);
+  EXPECT_EQ(h.store->BeginPut(h.Spec(1)).status().code(), absl::StatusCode::kAborted);
+  put->reset();  // Aborting gives everything back.
+  EXPECT_EQ(h.tiers[0]->Usage().used_bytes, 0u);
+  EXPECT_EQ(h.store->Stats().puts_in_flight, 0u);
+  EXPECT_TRUE(h.Put(1).ok());
+  EXPECT_EQ(h.store->BeginPut(h.Spec(1)).status().code(), absl::StatusCode::kAlreadyExists);
+  h.ExpectConsistent();
+}
+
+TEST(Store, DemotionWalksDownAndErrorsGrow) {
+  StoreHarness h;
+  ASSERT_TRUE(h.Put(1).ok());
+  EXPECT_EQ(*h.Demote(1, 1), kInt8);
+  auto int8 = h.Get(1);
+  ASSERT_TRUE(int8.ok());
+  EXPECT_EQ(int8->tier, 1);
+  EXPECT_EQ(int8->served, kInt8);
+  double error8 = h.RelativeError(*int8, 1);
+  EXPECT_GT(error8, 0);
+  EXPECT_LT(error8, 0.01);
+  EXPECT_EQ(h.tiers[0]->Usage().copies, 0u);
+  EXPECT_EQ(*h.Demote(1, 2), kInt4);
+  auto int4 = h.Get(1);
+  ASSERT_TRUE(int4.ok());
+  EXPECT_EQ(int4->served, kInt4);
+  double error4 = h.RelativeError(*int4, 1);
+  EXPECT_GT(error4, error8);
+  EXPECT_LT(error4, 0.1);
+  EXPECT_EQ(*h.Degrade(1, 2, PrecisionClass::k2Bit), kInt2);
+  auto int2 = h.Get(1);
+  ASSERT_TRUE(int2.ok());
+  EXPECT_EQ(int2->served, kInt2);
+  EXPECT_GT(h.RelativeError(*int2, 1), error4);
+  EXPECT_EQ(h.Get(1, kInt4).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(h.Demote(1, 0).status().code(), absl::StatusCode::kFailedPrecondition);
+  h.ExpectConsistent();
+}
+
+TEST(Store, C15_direct_and_stepwise_demotion_give_the_same_bytes) {
+  StoreHarness h;
+  ASSERT_TRUE(h.Put(1).ok());
+  ASSERT_TRUE(h.Put(2).ok());
+  auto spec = h.Spec(3);
+  ASSERT_TRUE(h.Put(h.Spec(3), 1).ok());  // The values of block 1 under another key.
+  ASSERT_TRUE(h.Demote(1, 1).ok());
+  ASSERT_TRUE(h.Demote(1, 2).ok());
+  ASSERT_TRUE(h.Demote(3, 2).ok());
+  auto stepwise = h.Get(1), direct = h.Get(3);
+  ASSERT_TRUE(stepwise.ok() && direct.ok());
+  EXPECT_EQ(h.RelativeError(*stepwise, 1), h.RelativeError(*direct, 1));
+  for (int round = 0; round < 20; ++round) {  // Up and down leaves no trace.
+    ASSERT_TRUE(h.Promote(1, 0).ok());
+    ASSERT_TRUE(h.Demote(1, 2).ok());
+  }
+  auto after = h.Get(1);
+  ASSERT_TRUE(after.ok());
+  EXPECT_EQ(after->served, kInt4);
+  EXPECT_EQ(h.RelativeError(*after, 1), h.RelativeError(*direct, 1));
+  h.ExpectConsistent();
+}
+
+TEST(Store, C15_promotion_never_relabels) {
+  StoreHarness h;
+  ASSERT_TRUE(h.Put(1).ok());
+  ASSERT_TRUE(h.Demote(1, 2).ok());
+  EXPECT_EQ(*h.Promote(1, 0), kInt4);
+  auto got = h.Get(1);
+  ASSERT_TRUE(got.ok());
+  EXPECT_EQ(got->tier, 0);
+  EXPECT_EQ(got->served, kInt4);
+  EXPECT_EQ(h.Get(1, kInt8).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(Store, AFinerPutReplacesACoarserBlock) {
+  StoreHarness h;
+  ASSERT_TRUE(h.Put(1).ok());
+  ASSERT_TRUE(h.Demote(1, 2).ok());
+  auto again = h.Put(1);
+  ASSERT_TRUE(again.ok()) << Message(again.status());
+  auto got = h.Get(1, kExactPair);
+  ASSERT_TRUE(got.ok()) << Message(got.status());
+  EXPECT_EQ(h.RelativeError(*got, 1), 0.0);
+  EXPECT_EQ(h.store->Stats().puts_replaced, 1u);
+  EXPECT_EQ(h.tiers[2]->remembered(), 0u);
+  h.ExpectConsistent();
+}
+
+TEST(Store, MostPrecisionReadsFewerPlanes) {
+  StoreHarness h;
+  ASSERT_TRUE(h.Put(1).ok());
+  ASSERT_TRUE(h.Demote(1, 1).ok());
+  auto whole = h.Get(1), few = h.Get(1, {}, kInt2);
+  ASSERT_TRUE(whole.ok() && few.ok());
+  EXPECT_EQ(few->served, kInt2);
+  EXPECT_LT(few->block.Layout(few->block.present).TotalBytes(), whole->block.Layout(whole->block.present).TotalBytes() / 2);
+}
+
+TEST(Store, PressureDegradesBeforeItDemotesAndDemotesBeforeItLoses) {
+  HarnessOptions options;
+  options.hot_bytes = kTestBlockBytes * 4;
+  options.warm_bytes = kTestBlockBytes * 3;
+  options.cold_bytes = kTestBlockBytes * 20;
+  StoreHarness h(options);
+  for (uint64_t key = 0; key < 40; ++key) {
+    auto put = h.PutWhenRoom(h.Spec(key), key);
+    ASSERT_TRUE(put.ok()) << key << ": " << Message(put.status());
+    h.ExpectConsistent();
+  }
+  StoreStats stats = h.store->Stats();
+  EXPECT_EQ(stats.blocks, 40u);
+  EXPECT_GT(stats.tiers[1].demotions_in, 0u);
+  EXPECT_GT(stats.tiers[1].degrades, 0u);
+  EXPECT_GT(stats.tiers[1].degraded_bytes, 0u);
+  EXPECT_GT(stats.tiers[2].demotions_in, 0u);
+  EXPECT_EQ(stats.tiers[0].evictions + stats.tiers[1].evictions, 0u);
+  for (uint64_t key = 0; key < 40; ++key) {
+    auto got = h.Get(key);
+    ASSERT_TRUE(got.ok()) << key;
+    EXPECT_LT(h.RelativeError(*got, key), 0.15) << key;
+  }
+}
+
+TEST(Store, PressureOnAnUnstructuredSetTakesTheColdest) {
+  HarnessOptions options;
+  options.hot_bytes = kTestBlockBytes * 8;
+  StoreHarness h(options);
+  for (uint64_t key = 0; key < 7; ++key) ASSERT_TRUE(h.Put(key).ok());
+  ASSERT_TRUE(h.Get(0).ok());  // 0 is the warmest now.
+  ASSERT_TRUE(h.PutWhenRoom(h.Spec(7), 7).ok());
+  EXPECT_EQ(h.Get(0)->tier, 0);
+  EXPECT_EQ(h.Get(1)->tier, 1);
+}
+
+TEST(Store, ChildrenLeaveBeforeTheirParents) {
+  HarnessOptions options;
+  options.hot_bytes = kTestBlockBytes * 8;
+  StoreHarness h(options);
+  for (uint64_t key = 0; key < 7; ++key) {
+    PutSpec spec = h.Spec(key);
+    spec.first_token = static_cast<uint32_t>(key * 16);
+    if (key > 0) spec.parent = TestKey(key - 1);
+    ASSERT_TRUE(h.Put(spec, key).ok());
+  }
+  ASSERT_TRUE(h.PutWhenRoom(h.Spec(100), 100).ok());
+  auto located = h.store->Locate(h.ns, {TestKey(0), TestKey(1), TestKey(2), TestKey(3), TestKey(4), TestKey(5), TestKey(6)}, {});
+  for (size_t i = 0; i + 1 < located.size(); ++i) EXPECT_LE(located[i].tier, located[i + 1].tier) << i;
+  EXPECT_EQ(located[6].tier, 1);
+  EXPECT_EQ(located[0].tier, 0);
+}
+
+TEST(Store, C32_locating_takes_no_hold) {
+  HarnessOptions options;
+  options.hot_bytes = kTestBlockBytes * 4;
+  StoreHarness h(options);
+  for (uint64_t key = 0; key < 3; ++key) ASSERT_TRUE(h.Put(key).ok());
+  for (uint64_t key = 3; key < 30; ++key) {
+    std::vector<Digest> all;
+    for (uint64_t k = 0; k < key; ++k) all.push_back(TestKey(k));
+    h.store->Locate(h.ns, all, {});
+    ASSERT_TRUE(h.PutWhenRoom(h.Spec(key), key).ok());
+  }
+  EXPECT_EQ(h.store->Stats().pins, 0u);
+}
+
+TEST(Store, PinnedBlocksStayAsTheyAre) {
+  HarnessOptions options;
+  options.hot_bytes = kTestBlockBytes * 4;
+  StoreHarness h(options);
+  SessionId session = h.store->OpenSession("tenant");
+  ASSERT_TRUE(h.Put(0).ok());
+  ASSERT_TRUE(h.store->Pin(h.ns, TestKey(0), session).ok());
+  for (uint64_t key = 1; key < 20; ++key) ASSERT_TRUE(h.PutWhenRoom(h.Spec(key), key).ok());
+  EXPECT_EQ(h.Get(0)->tier, 0);
+  EXPECT_EQ(h.store->Unpin(h.ns, TestKey(1), session).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(h.store->Pin(h.ns, TestKey(99), session).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(h.store->Pin(h.ns, TestKey(0), 777).code(), absl::StatusCode::kFailedPrecondition);
+  h.ExpectConsistent();
+  h.store->CloseSession(session);  // Its pins go with it.
+  EXPECT_EQ(h.store->Stats().pins, 0u);
+  for (uint64_t key = 20; key < 30; ++key) ASSERT_TRUE(h.PutWhenRoom(h.Spec(key), key).ok());
+  EXPECT_GT(h.Get(0)->tier, 0);
+  h.ExpectConsistent();
+}
+
+TEST(Store, EverythingPinnedMeansNoRoomNotALoss) {
+  HarnessOptions options;
+  options.hot_bytes = kTestBlockBytes * 3;
+  StoreHarness h(options);
+  SessionId session = h.store->OpenSession("tenant");
+  for (uint64_t key = 0; key < 3; ++key) {
+    ASSERT_TRUE(h.Put(key).ok());
+    ASSERT_TRUE(h.store->Pin(h.ns, TestKey(key), session).ok());
+  }
+  auto refused = h.PutWhenRoom(h.Spec(9), 9);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_GT(h.store->Stats().tiers[0].evictor_found_nothing, 0u);
+  for (uint64_t key = 0; key < 3; ++key) EXPECT_TRUE(h.Get(key, kExactPair).ok());
+  h.ExpectConsistent();
+}
+
+TEST(Store, DeleteDuringAPutVoidsIt) {
+  StoreHarness h;
+  auto put = h.store->BeginPut(h.Spec(1));
+  ASSERT_TRUE(put.ok());
+  h.FillPut(**put, 1);
+  EXPECT_EQ(h.store->Delete(h.ns, TestKey(1)).code(), absl::StatusCode::kNotFound);
+  std::optional<absl::Status> status;
+  h.store->CommitPut(*std::move(put), [&](absl::StatusOr<PutResult> got) { status = got.status(); });
+  h.Settle();
+  EXPECT_EQ(status->code(), absl::StatusCode::kAborted);
+  EXPECT_FALSE(h.Get(1).ok());
+  EXPECT_EQ(h.tiers[0]->Usage().used_bytes, 0u);
+  h.ExpectConsistent();
+}
+
+TEST(Store, ReadersFinishAfterDelete) {
+  StoreHarness h;
+  ASSERT_TRUE(h.Put(1).ok());
+  {
+    auto got = h.Get(1);
+    ASSERT_TRUE(got.ok());
+    ASSERT_TRUE(h.store->Delete(h.ns, TestKey(1)).ok());
+    EXPECT_FALSE(h.Get(1).ok());
+    EXPECT_EQ(h.RelativeError(*got, 1), 0.0);
+    EXPECT_GT(h.tiers[0]->Usage().used_bytes, 0u);
+    EXPECT_EQ(h.store->Stats().readers, 1u);
+  }
+  EXPECT_EQ(h.store->Stats().readers, 0u);
+  EXPECT_EQ(h.tiers[0]->Usage().used_bytes, 0u);
+  h.ExpectConsistent();
+}
+
+TEST(Store, TimeToLive) {
+  StoreHarness h;
+  PutSpec spec = h.Spec(1);
+  spec.ttl_ms = 500;
+  ASSERT_TRUE(h.Put(spec, 1).ok());
+  ASSERT_TRUE(h.Put(2).ok());
+  EXPECT_TRUE(h.Get(1).ok());
+  h.clock.AdvanceMs(501);
+  EXPECT_FALSE(h.Get(1).ok());
+  EXPECT_EQ(h.store->Stats().misses[static_cast<size_t>(MissReason::kExpired)], 1u);
+  ASSERT_TRUE(h.Put(spec, 1).ok());
+  h.clock.AdvanceMs(600);
+  h.store->Tick();  // Gone by the sweep, though nobody asked.
+  EXPECT_EQ(h.store->Stats().blocks, 1u);
+  EXPECT_TRUE(h.Get(2).ok());
+  h.ExpectConsistent();
+}
+
+TEST(Store, DurablePutsNameTheDurableClass) {
+  StoreHarness h;
+  PutSpec spec = h.Spec(1);
+  spec.ack = AckLevel::kDurable;
+  auto put = h.Put(spec, 1);
+  ASSERT_TRUE(put.ok()) << Message(put.status());
+  EXPECT_EQ(put->stored_class, kExactPair);
+  EXPECT_EQ(put->durable_class, kInt4);
+  EXPECT_EQ(h.tiers[2]->remembered(), 1u);
+  EXPECT_EQ(h.Get(1)->tier, 0);
+  h.ExpectConsistent();
+}
+
+TEST(Store, FlushCopiesEverythingDown) {
+  StoreHarness h;
+  for (uint64_t key = 0; key < 30; ++key) ASSERT_TRUE(h.Put(key).ok());
+  std::optional<absl::Status> flushed;
+  h.store->Flush(h.ns, [&](absl::Status status) { flushed = status; });
+  h.Settle();
+  ASSERT_TRUE(flushed.has_value() && flushed->ok());
+  EXPECT_EQ(h.tiers[2]->remembered(), 30u);
+  EXPECT_EQ(h.Get(5)->tier, 0);
+  h.ExpectConsistent();
+}
+
+TEST(Store, ShardsLeaveTogether) {
+  StoreHarness h;
+  NamespaceFacts facts = StoreHarness::Facts();
+  facts.shards = 3;
+  NamespaceId ns = h.Register(facts);
+  for (uint16_t shard = 0; shard < 3; ++shard) {
+    PutSpec spec = h.Spec(1);
+    spec.address.ns = ns;
+    spec.address.shard = shard;
+    EXPECT_EQ(h.store->Locate(ns, {TestKey(1)}, {})[0].state, BlockState::kAbsent) << shard;
+    ASSERT_TRUE(h.Put(spec, 1).ok());
+  }
+  EXPECT_EQ(h.store->Locate(ns, {TestKey(1)}, {})[0].state, BlockState::kPresent);
+  EXPECT_EQ(h.store->Locate(h.ns, {TestKey(1)}, {})[0].state, BlockState::kAbsent);
+  ASSERT_TRUE(h.store->Delete(ns, TestKey(1)).ok());
+  EXPECT_EQ(h.store->Stats().blocks, 0u);
+  PutSpec wrong = h.Spec(1);
+  wrong.address.ns = ns;
+  wrong.address.shard = 3;
+  EXPECT_NE(Message(h.store->BeginPut(wrong).status()).find("shards 0 to 2"), std::string::npos);
+  h.ExpectConsistent();
+}
+
+TEST(Store, RefusalsNameTheLimit) {
+  StoreHarness h;
+  EXPECT_NE(Message(h.store->BeginPut(h.Spec(1, 17)).status()).find("1 to 16"), std::string::npos);
+  EXPECT_EQ(h.store->BeginPut(h.Spec(1, 0)).status().code(), absl::StatusCode::kInvalidArgument);
+  PutSpec unknown = h.Spec(1);
+  unknown.address.ns = 99;
+  EXPECT_EQ(h.store->BeginPut(unknown).status().code(), absl::StatusCode::kNotFound);
+  TouchHint hint{.importance = 2};
+  EXPECT_EQ(h.store->Touch(h.ns, TestKey(1), hint).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(Store, C51_clear_by_namespace_tier_and_all) {
+  StoreHarness h;
+  NamespaceFacts other = StoreHarness::Facts();
+  other.model_id = "other";
+  NamespaceId ns2 = h.Register(other);
+  for (uint64_t key = 0; key < 6; ++key) {
+    ASSERT_TRUE(h.Put(key).ok());
+    PutSpec spec = h.Spec(key);
+    spec.address.ns = ns2;
+    ASSERT_TRUE(h.Put(spec, key).ok());
+  }
+  ASSERT_TRUE(h.Demote(0, 2).ok());
+  EXPECT_EQ(h.store->Clear({.ns = h.ns, .tier = 2}), 1u);
+  EXPECT_FALSE(h.Get(0).ok());
+  EXPECT_EQ(h.tiers[2]->remembered(), 0u);
+  EXPECT_EQ(h.store->Clear({.ns = h.ns}), 5u);
+  EXPECT_FALSE(h.Get(1).ok());
+  EXPECT_EQ(h.store->Stats().blocks, 6u);
+  EXPECT_EQ(h.store->Clear({}), 6u);
+  EXPECT_EQ(h.store->Clear({}), 0u);
+  for (FakeTier* tier : h.tiers) EXPECT_EQ(tier->Usage().used_bytes, 0u) << tier->name();
+  h.ExpectConsistent();
+}
+
+TEST(Store, WatchersSeeABlocksLife) {
+  StoreHarness h;
+  bool woken = false;
+  h.store->WhenEvents(0, [&] { woken = true; });
+  EXPECT_FALSE(woken);
+  ASSERT_TRUE(h.Put(1).ok());
+  EXPECT_TRUE(woken);
+  ASSERT_TRUE(h.Demote(1, 1).ok());
+  ASSERT_TRUE(h.Degrade(1, 1, PrecisionClass::k4Bit).ok());
+  ASSERT_TRUE(h.Promote(1, 0).ok());
+  ASSERT_TRUE(h.store->Delete(h.ns, TestKey(1)).ok());
+  bool gap = true;
+  auto events = h.store->Events(0, 100, &gap);
+  EXPECT_FALSE(gap);
+  std::vector<EventKind> kinds;
+  for (const BlockEvent& event : events) kinds.push_back(event.kind);
+  EXPECT_EQ(kinds, (std::vector<EventKind>{EventKind::kStored, EventKind::kDemoted, EventKind::kDegraded,
+                                           EventKind::kPromoted, EventKind::kRemoved}));
+  EXPECT_EQ(h.store->Events(3, 100, &gap).front().sequence, 4u);
+}
+
+TEST(Store, ChainsMayBeginWithCodes) {
+  HarnessOptions options;
+  options.hot_is_int8 = true;
+  StoreHarness h(options);
+  auto put = h.Put(1);
+  ASSERT_TRUE(put.ok()) << Message(put.status());
+  EXPECT_EQ(put->stored_class, kInt8);
+  auto got = h.Get(1);
+  ASSERT_TRUE(got.ok());
+  EXPECT_LT(h.RelativeError(*got, 1), 0.01);
+  h.ExpectConsistent();
+}
+
+TEST(Store, FloorsHoldOnEveryDemotion) {
+  StoreHarness h;
+  PrecisionPlan plan;
+  plan.floor = {PrecisionClass::k8Bit, PrecisionClass::k4Bit};
+  h.Register(StoreHarness::Facts(), plan);
+  ASSERT_TRUE(h.Put(1).ok());
+  ClassPair floor{PrecisionClass::k8Bit, PrecisionClass::k4Bit};
+  EXPECT_EQ(*h.Demote(1, 2), floor);
+  EXPECT_EQ(*h.Degrade(1, 2, PrecisionClass::k2Bit), floor);
+  EXPECT_EQ(h.Get(1)->served, floor);
+}
+
+TEST(Store, C13_an_error_limit_stops_at_the_finer_class) {
+  StoreHarness h;
+  PrecisionPlan plan;
+  plan.max_relative_error = 0.02f;  // INT8 is within it, INT4 is not.
+  h.Register(StoreHarness::Facts(), plan);
+  ASSERT_TRUE(h.Put(1).ok());
+  EXPECT_EQ(*h.Demote(1, 2), kInt8);
+  EXPECT_GT(h.store->Stats().error_gate_stops, 0u);
+  auto got = h.Get(1);
+  ASSERT_TRUE(got.ok());
+  EXPECT_LT(h.RelativeError(*got, 1), 0.02);
+  ASSERT_TRUE(h.Promote(1, 1).ok());
+  EXPECT_EQ(h.Degrade(1, 1, PrecisionClass::k4Bit).status().code(), absl::StatusCode::kFailedPrecondition);
+  h.ExpectConsistent();
+}
+
+TEST(Store, RecoveredCopiesAreServedAndOldOnesForgotten) {
+  StoreHarness h;
+  PutSpec spec = h.Spec(1);
+  spec.ack = AckLevel::kDurable;
+  auto put = h.Put(spec, 1);
+  ASSERT_TRUE(put.ok());
+  auto read = h.Get(1, {}, kInt4);
+  ASSERT_TRUE(read.ok());
+
+  StoreHarness again;
+  std::optional<absl::StatusOr<CopyPtr>> copy;
+  auto header = std::make_shared<RecordHeader>(*read->block.header);
+  auto draft = again.tiers[2]->Reserve(read->block.Layout(read->block.present));
+  ASSERT_TRUE(draft.ok());
+  again.tiers[2]->Fill(draft->get(), read->block);
+  again.tiers[2]->Commit(*std::move(draft), header, {}, [&](absl::StatusOr<CopyPtr> got) { copy = std::move(got); });
+  again.Settle();
+  RecoveredCopy recovered;
+  recovered.identity = header->identity;
+  recovered.tokens = 16;
+  recovered.encoded_class = recovered.stored_class = read->served;
+  recovered.copy = **copy;
+  RecoveredCopy stranger = recovered;
+  stranger.identity.namespace_fingerprint = TestKey(7);
+  again.store->RecoverCopies(2, {recovered, stranger});
+  auto got = again.Get(1);
+  ASSERT_TRUE(got.ok()) << Message(got.status());
+  EXPECT_LT(again.RelativeError(*got, 1), 0.1);
+  EXPECT_EQ(again.store->Stats().blocks, 1u);
+  auto newer = again.Put(1);
+  ASSERT_TRUE(newer.ok());
+  EXPECT_GT(newer->generation, put->generation);
+}
+
+TEST(Store, ShutdownSavesWhatItCan) {
+  StoreHarness h;
+  for (uint64_t key = 0; key < 20; ++key) ASSERT_TRUE(h.Put(key).ok());
+  std::optional<absl::Status> stopped;
+  h.store->Shutdown(1000, [&](absl::Status status) { stopped = status; });
+  EXPECT_EQ(h.store->BeginPut(h.Spec(100)).status().code(), absl::StatusCode::kUnavailable);
+  h.Settle();
+  ASSERT_TRUE(stopped.has_value() && stopped->ok());
+  EXPECT_EQ(h.tiers[2]->remembered(), 20u);
+}
+
+TEST(Store, C56_shutdown_is_bounded_and_counts_what_it_drops) {
+  StoreHarness h;
+  for (uint64_t key = 0; key < 20; ++key) ASSERT_TRUE(h.Put(key).ok());
+  std::optional<absl::Status> stopped;
+  h.store->Shutdown(100, [&](absl::Status status) { stopped = status; });
+  h.manual.RunOne();
+  h.clock.AdvanceMs(200);
+  h.Settle();
+  ASSERT_TRUE(stopped.has_value());
+  EXPECT_GT(h.store->Stats().shutdown_dropped, 0u);
+  EXPECT_EQ(h.store->Stats().shutdown_dropped + h.tiers[2]->remembered(), 20u);
+}
+
+}  // namespace
+}  // namespace firn
