@@ -10,13 +10,13 @@ struct ClassTable {
   uint32_t count = 0;
 };
 
-// The sizes that cut a page into n equal slots with nothing to spare, of which those stay that are a tenth apart.
+// The sizes that cut a page into n equal slots with nothing to spare, of which those stay that are a twelfth apart.
 constexpr ClassTable MakeTable() {
   ClassTable table;
   for (uint32_t n = 2; n <= kArenaPageBytes / kSlotUnitBytes; ++n) {
     uint32_t bytes = static_cast<uint32_t>(kArenaPageBytes / n / kSlotUnitBytes * kSlotUnitBytes);
     uint32_t last = table.count == 0 ? 2 * bytes : table.bytes[table.count - 1];
-    if (bytes * 10 <= last * 9) table.bytes[table.count++] = bytes;
+    if (bytes * 12 <= last * 11) table.bytes[table.count++] = bytes;
   }
   return table;
 }

@@ -28,6 +28,7 @@ class MemfdRegion final : public MemoryRegion {
     options_ = options;
     reserved_pages_ = reserved_pages;
     bytes_ = options.bytes;
+    far_ = options.far;
     granule_bytes_ = reserved_pages || options.huge_pages == HugePages::kTransparent ? kHugePageBytes : 64 * kKiB;
     if (bytes_ < kHugePageBytes) granule_bytes_ = 64 * kKiB;
     bytes_ -= bytes_ % granule_bytes_;

@@ -16,8 +16,7 @@ namespace firn {
 enum class HugePages : uint8_t {
   kOff = 0,
   kTransparent = 1,  // Asked for; the kernel decides.
-  kReserved =
-      2,  // From the machine's reserved 2 MiB pages; transparent ones where none is free, as Describe says.
+  kReserved = 2,     // From the machine's reserved 2 MiB pages; transparent ones where none is free, as Describe says.
 };
 
 struct MemfdOptions {
@@ -25,6 +24,7 @@ struct MemfdOptions {
   uint64_t bytes = 0;          // Address space; memory is taken by Populate.
   HugePages huge_pages = HugePages::kTransparent;
   std::optional<int> numa_node;
+  bool far = false;  // The node's memory is far from every processor: see MemoryRegion::far.
 };
 
 absl::StatusOr<std::unique_ptr<MemoryRegion>> OpenMemfdRegion(const MemfdOptions& options);
