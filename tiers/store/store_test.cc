@@ -78,7 +78,6 @@ TEST(Store, C15_direct_and_stepwise_demotion_give_the_same_bytes) {
   StoreHarness h;
   ASSERT_TRUE(h.Put(1).ok());
   ASSERT_TRUE(h.Put(2).ok());
-  auto spec = h.Spec(3);
   ASSERT_TRUE(h.Put(h.Spec(3), 1).ok());  // The values of block 1 under another key.
   ASSERT_TRUE(h.Demote(1, 1).ok());
   ASSERT_TRUE(h.Demote(1, 2).ok());
@@ -360,7 +359,7 @@ TEST(Store, C51_clear_by_namespace_tier_and_all) {
   EXPECT_EQ(h.store->Clear({.ns = h.ns, .tier = 2}), 1u);
   EXPECT_FALSE(h.Get(0).ok());
   EXPECT_EQ(h.tiers[2]->remembered(), 0u);
-  EXPECT_EQ(h.store->Clear({.ns = h.ns}), 5u);
+  EXPECT_EQ(h.store->Clear({.ns = h.ns, .tier = {}}), 5u);
   EXPECT_FALSE(h.Get(1).ok());
   EXPECT_EQ(h.store->Stats().blocks, 6u);
   EXPECT_EQ(h.store->Clear({}), 6u);
