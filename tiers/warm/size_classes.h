@@ -1,8 +1,9 @@
 // How a run's bytes are cut into chunks: whole pages of 64 KiB, and slots of smaller sizes for what is left.
 //
 // A pure function of the length, so that nobody needs to remember a run's cut. A slot class divides a page into equal
-// slots; the classes step by an eighth or less below 8 KiB, so a lone small run wastes little, and a tail between two far classes
-// takes two slots. Units: bytes. Every chunk is a multiple of 64, and so is every chunk's place.
+// slots; below 8 KiB the classes step by about an eighth, and a longer tail takes two slots where that saves an eighth.
+// The mean waste over all tails is 5 %, the worst a fifth.
+// Units: bytes. Every chunk is a multiple of 64, and so is every chunk's place.
 #pragma once
 
 #include <array>
