@@ -222,7 +222,7 @@ class StoreImpl final : public Store, public PolicyView {
   absl::Status CheckPutLocked(const PutSpec& spec) const;
   void AbortPut(const EntryName& name);
   void EncodeForHotTier(std::shared_ptr<class InFlightPutImpl> put, std::shared_ptr<RecordHeader> header,
-                        absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);
+                        int64_t retry_until_ns, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);
   void PublishPut(std::shared_ptr<class InFlightPutImpl> put, std::shared_ptr<const RecordHeader> header, CopyPtr copy,
                   absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);
   void MakeDurable(const EntryName& name, uint64_t generation, PutResult result,
@@ -304,6 +304,7 @@ class StoreImpl final : public Store, public PolicyView {
   absl::flat_hash_map<SessionId, Session> sessions_;
   absl::flat_hash_map<EntryName, PutInFlight> puts_;
   std::deque<RoomWaiter> room_waiters_;
+  std::vector<Task> commit_waiters_;  // Filled puts whose codes found no room in the first tier.
   std::map<std::pair<EntryId, uint16_t>, std::shared_ptr<ReadFlight>> flights_;  // Cold reads, by entry and runs.
   std::priority_queue<Expiry, std::vector<Expiry>, std::greater<>> expiries_;
   std::vector<TierState> tiers_;

@@ -236,7 +236,9 @@ void StoreImpl::FailMove(std::shared_ptr<Move> move, absl::Status status) {
     if (full) {
       to.demand_bytes = std::max(to.demand_bytes, move->block.Layout(move->block.present).TotalBytes());
     }
-    to.retry_at_ns = options_.clock->NowNs() + (full ? kRetryNs / 10 : kRetryNs);
+    if (!full || options_.tiers[move->to].tier->persistent()) {
+      to.retry_at_ns = options_.clock->NowNs() + (full ? kRetryNs / 10 : kRetryNs);
+    }
     EntryId id = FindByIdentityLocked(move->identity);
     if (id != kNoEntry) {
       Entry& e = table_.entry(id);

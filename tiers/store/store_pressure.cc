@@ -83,7 +83,11 @@ uint64_t StoreImpl::DegradeColdestLocked(uint8_t tier, uint64_t wanted, Aftermat
       EntryId id = table_.copy(node).entry;
       const CopyPtr copy = table_.copy(node).copy;
       auto keep = DegradeStepLocked(table_.entry(id), tier, copy);
-      FIRN_CHECK(keep.has_value());
+      if (!keep.has_value()) {  // Its namespace's floor was raised since it was filed.
+        policy_->ChangeKind(node, NodeKind::kNarrow);
+        any = true;
+        continue;
+      }
       uint64_t before = copy->StoredBytes();
       if (NarrowLocked(id, tier, *keep, after).ok()) {
         freed += before - table_.copy(node).copy->StoredBytes();
@@ -152,7 +156,8 @@ uint64_t StoreImpl::DemoteColdestLocked(uint8_t tier, uint64_t wanted, Aftermath
       ScheduleRoomWaitersLocked();
       continue;
     }
-    if (options_.clock->NowNs() < tiers_[*to].retry_at_ns) break;
+    // Room below was asked for and is not there yet, or the medium failed just now: the next pump tries again.
+    if (options_.clock->NowNs() < tiers_[*to].retry_at_ns || tiers_[*to].demand_bytes > 0) break;
     auto move = std::make_unique<Move>();
     move->entry = id;
     move->from = tier;

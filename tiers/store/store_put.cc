@@ -5,6 +5,12 @@
 #include "tiers/store/store_impl.h"
 
 namespace firn {
+namespace {
+
+// How long a filled put waits for the room that its codes need in the first tier.
+constexpr int64_t kCommitWaitNs = 10'000'000'000;
+
+}  // namespace
 
 // The caller's side of a put in flight. The bytes are either a draft of the hot tier, or memory of its own where the hot tier
 // stores another form than the source's.
@@ -160,6 +166,12 @@ void StoreImpl::BeginPutWhenRoom(const PutSpec& spec, int64_t deadline_ns,
 }
 
 void StoreImpl::ServeRoomWaiters() {
+  std::vector<Task> commits;
+  {
+    std::lock_guard lock(mu_);
+    commits = std::exchange(commit_waiters_, {});
+  }
+  for (Task& commit : commits) commit();  // Filled already, so they go before puts that have not begun.
   for (;;) {
     RoomWaiter waiter;
     {
@@ -196,7 +208,7 @@ void StoreImpl::AbortPut(const EntryName& name) {
 }
 
 void StoreImpl::ScheduleRoomWaitersLocked() {
-  if (room_waiters_.empty() || room_service_posted_) return;
+  if ((room_waiters_.empty() && commit_waiters_.empty()) || room_service_posted_) return;
   room_service_posted_ = true;
   options_.executor->Post([this] {
     {
@@ -215,7 +227,9 @@ void StoreImpl::CommitPut(std::unique_ptr<InFlightPut> put, absl::AnyInvocable<v
     EncodedBlock view = put->View(header);
     if (HasNonFinite(view)) header->flags |= RecordHeader::kNonFinite;
     ComputeChecks(header.get(), header->encoded, view.runs);
-    if (put->draft() == nullptr) return EncodeForHotTier(std::move(put), std::move(header), std::move(done));
+    if (put->draft() == nullptr) {
+      return EncodeForHotTier(std::move(put), std::move(header), options_.clock->NowNs() + kCommitWaitNs, std::move(done));
+    }
     std::unique_ptr<Draft> draft = std::move(put->draft());
     options_.tiers[0].tier->Commit(std::move(draft), header, {},
                                    [this, put, header, done = std::move(done)](absl::StatusOr<CopyPtr> copy) mutable {
@@ -230,7 +244,7 @@ void StoreImpl::CommitPut(std::unique_ptr<InFlightPut> put, absl::AnyInvocable<v
 }
 
 void StoreImpl::EncodeForHotTier(std::shared_ptr<InFlightPutImpl> put, std::shared_ptr<RecordHeader> header,
-                                 absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) {
+                                 int64_t retry_until_ns, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) {
   EncodeSpec spec;
   {
     std::lock_guard lock(mu_);
@@ -247,16 +261,22 @@ void StoreImpl::EncodeForHotTier(std::shared_ptr<InFlightPutImpl> put, std::shar
     return std::pair(std::move(draft), std::move(encoded));
   };
   auto recoded = recode();
+  if (recoded.status().code() == absl::StatusCode::kResourceExhausted && options_.clock->NowNs() < retry_until_ns) {
+    {
+      std::lock_guard lock(mu_);
+      tiers_[0].demand_bytes = std::max(tiers_[0].demand_bytes, source.Layout(source.present).TotalBytes());
+      commit_waiters_.push_back([this, put, header, retry_until_ns, done = std::move(done)]() mutable {
+        EncodeForHotTier(std::move(put), std::move(header), retry_until_ns, std::move(done));
+      });
+    }
+    return Pump();
+  }
   if (!recoded.ok()) {
     {
       std::lock_guard lock(mu_);
       ++totals_.puts_failed;
-      if (recoded.status().code() == absl::StatusCode::kResourceExhausted) {
-        tiers_[0].demand_bytes = std::max(tiers_[0].demand_bytes, source.Layout(source.present).TotalBytes());
-      }
     }
-    done(recoded.status());
-    return Pump();
+    return done(recoded.status());
   }
   auto& [draft, encoded] = *recoded;
   options_.tiers[0].tier->Commit(std::move(draft), encoded, {},
