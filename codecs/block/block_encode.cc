@@ -1,0 +1,175 @@
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "base/status.h"
+#include "codecs/block/error_sampler.h"
+#include "codecs/block/head_decoder.h"
+#include "codecs/block/run_cursor.h"
+#include "codecs/block/source_rows.h"
+#include "codecs/block_codec.h"
+
+namespace firn {
+namespace {
+
+// Encodes one part, head by head and tile by tile.
+class PartEncoder {
+ public:
+  PartEncoder(PartGeometry geometry, HeadTransform transform, SourceRows rows, PrecisionClass finest, RunMask runs,
+              const MutableRuns& to)
+      : geometry_(std::move(geometry)),
+        transform_(std::move(transform)),
+        rows_(std::move(rows)),
+        sampler_(geometry_, finest),
+        writers_{Writer(runs, to, RunKind::kMeta), Writer(runs, to, RunKind::kExact),
+                 Writer(runs, to, RunKind::kP2),   Writer(runs, to, RunKind::kP4),
+                 Writer(runs, to, RunKind::kP8),   Writer(runs, to, RunKind::kWhole)} {
+    for (uint32_t kind = 0; kind < kRunKinds; ++kind)
+      written_[kind] = runs.Has(static_cast<RunKind>(kind), geometry_.part());
+  }
+
+  // Returns the errors of the classes encoded; `before` is the source's own.
+  PartErrors Run(float before) {
+    for (uint32_t layer = 0; layer < geometry_.shape().layers; ++layer) {
+      CopySourceScales(layer);
+      for (uint32_t head = 0; head < geometry_.shape().heads; ++head) EncodeHead(layer, head);
+    }
+    return sampler_.Errors(before);
+  }
+
+ private:
+  WriteCursor Writer(RunMask runs, const MutableRuns& to, RunKind kind) const {
+    static const MutableRunBytes kNothing;
+    return WriteCursor(runs.Has(kind, geometry_.part()) ? to[RunIndex(kind, geometry_.part())] : kNothing);
+  }
+  WriteCursor& writer(RunKind kind) { return writers_[static_cast<size_t>(kind)]; }
+
+  void Write(RunKind kind, uint64_t offset, const uint8_t* from, uint64_t bytes) {
+    std::memcpy(writer(kind).Begin(offset, bytes), from, bytes);
+    writer(kind).Commit();
+  }
+
+  void CopySourceScales(uint32_t layer) {
+    if (!geometry_.has_source_scales()) return;
+    Write(RunKind::kMeta, geometry_.SourceScaleOffset(layer, 0), rows_.decoder().SourceScales(layer),
+          geometry_.shape().heads * sizeof(float));
+  }
+
+  void EncodeHead(uint32_t layer, uint32_t head) {
+    rows_.SelectHead(layer, head);
+    if (geometry_.exact_tokens() > 0) {
+      Write(RunKind::kExact, geometry_.ExactOffset(layer, head), rows_.ExactRows(),
+            geometry_.HeadBytes(RunKind::kExact));
+    }
+    EncodeTile tile;
+    tile.coding = &geometry_.coding();
+    tile.width = geometry_.shape().width;
+    tile.in = rows_.type();
+    tile.transform = transform_.For(layer, head);
+    uint32_t coded = geometry_.coded_tokens();
+    for (uint32_t token = 0; token < coded; token += tile.tokens) {
+      tile.tokens = std::min(geometry_.tile_tokens(), coded - token);
+      tile.source = rows_.Rows(token, tile.tokens);
+      for (uint32_t k = 0; k < kRunKinds; ++k) {
+        RunKind kind = static_cast<RunKind>(k);
+        uint64_t bytes = written_[k] ? geometry_.TileBytes(kind, tile.tokens) : 0;
+        tile.runs[k] = bytes > 0 ? writers_[k].Begin(geometry_.Offset(kind, layer, head, token), bytes) : nullptr;
+      }
+      geometry_.row().encode(tile);
+      sampler_.Observe(tile, (uint64_t{layer} * geometry_.shape().heads + head) * coded + token);
+      for (WriteCursor& cursor : writers_) cursor.Commit();
+    }
+  }
+
+  const PartGeometry geometry_;
+  HeadTransform transform_;
+  SourceRows rows_;
+  ErrorSampler sampler_;
+  std::array<WriteCursor, kRunKinds> writers_;
+  std::array<bool, kRunKinds> written_{};
+};
+
+RunMask RunsOfPart(RunMask runs, Part part) {
+  RunMask of_part;
+  for (uint32_t kind = 0; kind < kRunKinds; ++kind) of_part |= RunMask::Of(static_cast<RunKind>(kind), part);
+  return runs & of_part;
+}
+
+// The error that a source part's values have already, at the class that is at hand.
+float ErrorBefore(const RecordHeader& header, Part part, PrecisionClass available) {
+  const PartErrors& errors = header.errors[static_cast<size_t>(part)];
+  float error = available == PrecisionClass::k8Bit   ? errors.int8
+                : available == PrecisionClass::k4Bit ? errors.int4
+                : available == PrecisionClass::k2Bit ? errors.int2
+                                                     : 0;
+  return error > 0 ? error : 0;
+}
+
+absl::Status EncodePart(const EncodedBlock& source, const EncodeSpec& spec, const ArtifactSource& artifacts, Part part,
+                        RecordHeader* header, const MutableRuns& runs) {
+  FIRN_ASSIGN_OR_RETURN(PartGeometry geometry, PartGeometry::Of(*header, part));
+  FIRN_ASSIGN_OR_RETURN(auto transform, HeadTransform::Create(geometry.coding(), geometry.shape(), spec.balance));
+  FIRN_ASSIGN_OR_RETURN(auto rows,
+                        SourceRows::Create(source, part, artifacts, header->exact_tokens, geometry.is_source()));
+  PrecisionClass finest = ClassOfPart(ClassOf(*header, header->encoded), part);
+  float before = ErrorBefore(*source.header, part, rows.decoder().precision());
+  PartEncoder encoder(std::move(geometry), std::move(transform), std::move(rows), finest, header->encoded, runs);
+  header->errors[static_cast<size_t>(part)] = encoder.Run(before);
+  return absl::OkStatus();
+}
+
+// Copies runs byte for byte, with their checksums: what they vouch for is still the original encoding.
+absl::Status CopyRuns(const EncodedBlock& source, RunMask copied, RecordHeader* header, const MutableRuns& runs) {
+  for (uint32_t i = 0; i < kRunIds; ++i) {
+    if (!copied.Has(i)) continue;
+    if (!source.present.Has(i) || source.runs[i].size() != runs[i].size()) {
+      return InvalidArgument("run {} of {} bytes cannot be kept as {}", i, source.runs[i].size(), runs[i].size());
+    }
+    CopyScattered(source.runs[i], runs[i]);
+    header->runs[i] = source.header->runs[i];
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPlan(const EncodedBlock& source, const EncodePlan& plan, const MutableRuns& runs) {
+  if (source.header == nullptr) return InvalidArgument("a block without a header");
+  if (plan.header.shape != source.header->shape || plan.header.dtype != source.header->dtype ||
+      plan.header.exact_tokens < source.header->exact_tokens || plan.header.encoded != plan.layout.present) {
+    return InvalidArgument("the plan was made for another block");
+  }
+  for (uint32_t i = 0; i < kRunIds; ++i) {
+    if (runs[i].size() == plan.layout.run_bytes[i]) continue;
+    return InvalidArgument("run {} has room for {} bytes, the plan needs {}", i, runs[i].size(),
+                           plan.layout.run_bytes[i]);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const RecordHeader>> Encode(const EncodedBlock& source, const EncodeSpec& spec,
+                                                           const ArtifactSource& artifacts, const EncodePlan& plan,
+                                                           const MutableRuns& runs) {
+  FIRN_RETURN_IF_ERROR(CheckPlan(source, plan, runs));
+  auto header = std::make_shared<RecordHeader>(plan.header);
+  bool same_identity = header->identity == source.header->identity;
+  RunMask unchecked;
+  for (Part part : kParts) {
+    RunMask of_part = RunsOfPart(plan.layout.present, part);
+    if (of_part.Empty()) continue;
+    bool kept = plan.header.CodingOf(part) == source.header->CodingOf(part) &&
+                plan.header.exact_tokens == source.header->exact_tokens;
+    if (kept) {
+      FIRN_RETURN_IF_ERROR(CopyRuns(source, of_part, header.get(), runs));
+    } else {
+      FIRN_RETURN_IF_ERROR(EncodePart(source, spec, artifacts, part, header.get(), runs));
+    }
+    if (!kept || !same_identity) unchecked |= of_part;
+  }
+  std::array<RunBytes, kRunIds> bytes;
+  for (uint32_t i = 0; i < kRunIds; ++i) bytes[i] = runs[i];
+  ComputeChecks(header.get(), unchecked, bytes);
+  return std::shared_ptr<const RecordHeader>(std::move(header));
+}
+
+}  // namespace firn

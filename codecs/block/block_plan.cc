@@ -1,0 +1,184 @@
+#include <algorithm>
+
+#include "base/status.h"
+#include "codecs/block/head_decoder.h"
+#include "codecs/block/source_rows.h"
+#include "codecs/block_codec.h"
+#include "codecs/nested/nested_codec.h"
+
+namespace firn {
+namespace {
+
+// The next finer class that some codec has.
+PrecisionClass RoundedUp(PrecisionClass c) { return c == PrecisionClass::k3Bit ? PrecisionClass::k4Bit : c; }
+
+absl::StatusOr<PartCoding> NestedCoding(const EncodeSpec& spec, Part part, DType dtype, uint32_t width) {
+  PartCoding coding;
+  coding.codec = CodecId::kNestedToken;
+  coding.meta_type = dtype == DType::kBf16 ? MetaType::kBf16 : MetaType::kFp16;
+  uint16_t own_group = static_cast<uint16_t>(std::min(width, nested::kTokenGroupMax));
+  if (part == Part::kV || spec.key_method != KeyMethod::kPerChannel) {
+    uint16_t wanted = part == Part::kV ? spec.value_group : spec.key_group;
+    coding.group = wanted == 0 ? own_group : static_cast<uint16_t>(std::min<uint32_t>(wanted, width));
+    coding.flags = PartCoding::kRotated;
+    if (part == Part::kV || spec.key_method == KeyMethod::kRotated) return coding;
+    if (spec.balance == nullptr) return FailedPrecondition("balanced keys need an artifact, none is given");
+    coding.flags |= PartCoding::kCentred | PartCoding::kBalanced;
+    coding.artifact = spec.balance->digest();
+    return coding;
+  }
+  coding.codec = CodecId::kNestedChannel;
+  coding.group = spec.key_group == 0 ? static_cast<uint16_t>(nested::kChannelGroupTokens) : spec.key_group;
+  return coding;
+}
+
+bool SameButForMetaType(const PartCoding& a, const PartCoding& b) {
+  return a.codec == b.codec && a.flags == b.flags && a.group == b.group && a.artifact == b.artifact;
+}
+
+// The coding that a part gets; the source's own where its runs need only be kept or dropped.
+absl::StatusOr<PartCoding> CodingFor(const RecordHeader& header, const EncodeSpec& spec, Part part,
+                                     PrecisionClass available) {
+  const PartCoding& own = header.CodingOf(part);
+  uint32_t width = header.shape.part(part).width;
+  PrecisionClass target = RoundedUp(ClassOfPart(spec.target, part));
+  if (width == 0 || header.dtype == DType::kBytes || target >= available) return own;
+  if (target == PrecisionClass::k8Bit && spec.use_fp8) {
+    PartCoding coding;
+    coding.codec = CodecId::kFp8E4m3;
+    coding.meta_type = MetaType::kFp32;
+    return coding;
+  }
+  FIRN_ASSIGN_OR_RETURN(PartCoding coding, NestedCoding(spec, part, header.dtype, width));
+  return SameButForMetaType(coding, own) ? own : coding;
+}
+
+// What the values of a part ask of the metadata type.
+absl::StatusOr<Survey> SurveyPart(const EncodedBlock& source, const RecordHeader& planned, Part part,
+                                  const ArtifactSource& artifacts, std::shared_ptr<const KeyBalance> balance) {
+  FIRN_ASSIGN_OR_RETURN(PartGeometry geometry, PartGeometry::Of(planned, part));
+  FIRN_ASSIGN_OR_RETURN(auto transform, HeadTransform::Create(geometry.coding(), geometry.shape(), std::move(balance)));
+  FIRN_ASSIGN_OR_RETURN(auto rows, SourceRows::Create(source, part, artifacts, planned.exact_tokens, false));
+  Survey survey;
+  EncodeTile tile;
+  tile.coding = &geometry.coding();
+  tile.width = geometry.shape().width;
+  tile.in = rows.type();
+  for (uint32_t layer = 0; layer < geometry.shape().layers; ++layer) {
+    for (uint32_t head = 0; head < geometry.shape().heads; ++head) {
+      tile.transform = transform.For(layer, head);
+      rows.SelectHead(layer, head);
+      for (uint32_t token = 0; token < geometry.coded_tokens(); token += tile.tokens) {
+        tile.tokens = std::min(geometry.tile_tokens(), geometry.coded_tokens() - token);
+        tile.source = rows.Rows(token, tile.tokens);
+        survey.Join(geometry.row().survey(tile));
+        if (survey.non_finite || survey.out_of_range) return survey;
+      }
+    }
+  }
+  return survey;
+}
+
+bool IsSource(const RecordHeader& header, Part part) {
+  CodecFamily family = FamilyOf(header.CodingOf(part).codec);
+  return family == CodecFamily::kSource || family == CodecFamily::kAbsent;
+}
+
+// Sinks can be set apart only while the source still has them exact.
+uint32_t ExactTokens(const RecordHeader& header, const EncodeSpec& spec) {
+  if (header.exact_tokens > 0 || !IsSource(header, Part::kK) || !IsSource(header, Part::kV)) return header.exact_tokens;
+  if (spec.keep_first_tokens <= header.first_token) return 0;
+  return std::min(spec.keep_first_tokens - header.first_token, header.shape.tokens);
+}
+
+// The plan that keeps the source's codings and only drops runs.
+EncodePlan NarrowingPlan(const EncodedBlock& source, ClassPair target, uint16_t flags) {
+  EncodePlan plan;
+  plan.header = *source.header;
+  plan.header.flags |= flags;
+  plan.header.encoded = RunsFor(*source.header, target) & source.present;
+  plan.layout = source.Layout(plan.header.encoded);
+  for (uint32_t i = 0; i < kRunIds; ++i) {
+    if (!plan.header.encoded.Has(i)) plan.header.runs[i] = {};
+  }
+  return plan;
+}
+
+absl::StatusOr<EncodePlan> PlanOf(RecordHeader header, const EncodedBlock& source, ClassPair target) {
+  EncodePlan plan;
+  RecordHeader possible = header;
+  for (Part part : kParts) {
+    if (header.shape.part(part).width == 0) continue;
+    FIRN_ASSIGN_OR_RETURN(PartGeometry geometry, PartGeometry::Of(header, part));
+    possible.encoded = geometry.PossibleRuns();
+    RunMask runs = RunsFor(possible, target);
+    bool recoded =
+        header.CodingOf(part) != source.header->CodingOf(part) || header.exact_tokens != source.header->exact_tokens;
+    if (!recoded) runs = runs & source.present;
+    geometry.AddLengths(runs, &plan.layout);
+  }
+  header.encoded = plan.layout.present;
+  for (uint32_t i = 0; i < kRunIds; ++i) {
+    header.runs[i] = {};
+    header.runs[i].bytes = plan.layout.run_bytes[i];
+  }
+  plan.header = std::move(header);
+  return plan;
+}
+
+absl::Status CheckSpec(const EncodeSpec& spec, const RecordHeader& header) {
+  for (Part part : kParts) {
+    if (header.shape.part(part).width > 0 && ClassOfPart(spec.target, part) == PrecisionClass::kNone) {
+      return InvalidArgument("no target class for {}", part == Part::kK ? "K" : "V");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<EncodePlan> PrepareEncode(const EncodedBlock& source, const EncodeSpec& spec,
+                                         const ArtifactSource& artifacts) {
+  if (source.header == nullptr) return InvalidArgument("a block without a header");
+  const RecordHeader& header = *source.header;
+  FIRN_RETURN_IF_ERROR(CheckRunLengths(header));
+  FIRN_RETURN_IF_ERROR(CheckSpec(spec, header));
+  ClassPair available = ClassOf(header, source.present);
+  if (available.Min() == PrecisionClass::kNone) {
+    return DataLoss("runs {:#x} of {:#x} do not decode", source.present.bits(), header.encoded.bits());
+  }
+  if ((header.flags & RecordHeader::kNonFinite) != 0) return NarrowingPlan(source, spec.target, 0);
+  RecordHeader planned = header;
+  for (Part part : kParts) {
+    FIRN_ASSIGN_OR_RETURN(planned.coding[static_cast<size_t>(part)],
+                          CodingFor(header, spec, part, ClassOfPart(available, part)));
+  }
+  uint32_t exact_tokens = ExactTokens(header, spec);
+  if (planned.coding == header.coding || exact_tokens == header.shape.tokens) {
+    return NarrowingPlan(source, spec.target, 0);
+  }
+  planned.exact_tokens = exact_tokens;
+  for (Part part : kParts) {
+    PartCoding& coding = planned.coding[static_cast<size_t>(part)];
+    if (coding == header.CodingOf(part)) continue;
+    FIRN_ASSIGN_OR_RETURN(Survey survey, SurveyPart(source, planned, part, artifacts, spec.balance));
+    if (survey.non_finite || survey.out_of_range) {
+      return NarrowingPlan(source, spec.target, RecordHeader::kNonFinite);
+    }
+    if (survey.needs_float) coding.meta_type = MetaType::kFp32;
+  }
+  return PlanOf(std::move(planned), source, spec.target);
+}
+
+bool CanNarrow(const EncodedBlock& source, ClassPair target) {
+  if (source.header == nullptr) return false;
+  ClassPair reached = ClassOf(*source.header, RunsFor(*source.header, target) & source.present);
+  for (Part part : kParts) {
+    if (source.header->shape.part(part).width == 0) continue;
+    PrecisionClass wanted = RoundedUp(ClassOfPart(target, part));
+    if (wanted == PrecisionClass::kNone || ClassOfPart(reached, part) != wanted) return false;
+  }
+  return true;
+}
+
+}  // namespace firn

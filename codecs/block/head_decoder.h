@@ -1,0 +1,54 @@
+// Decodes one part of a record head by head, from the runs that are to be used.
+//
+// Not thread-safe; the block must outlive the decoder. Errors of Create: DataLoss where the runs decode to no class or
+// have wrong lengths, FailedPrecondition where the artifact is missing.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "codecs/artifact.h"
+#include "codecs/block/head_transform.h"
+#include "codecs/block/part_geometry.h"
+#include "codecs/block/run_cursor.h"
+
+namespace firn {
+
+class HeadDecoder {
+ public:
+  static absl::StatusOr<HeadDecoder> Create(const EncodedBlock& block, Part part, RunMask use,
+                                            const ArtifactSource& artifacts);
+
+  const PartGeometry& geometry() const { return geometry_; }
+  PrecisionClass precision() const { return precision_; }
+  // Writes [token][channel] of all tokens. `out` is FP16, BF16 or FP32, or the stored type where the coding is the
+  // source's.
+  void DecodeHead(uint32_t layer, uint32_t head, DType out, uint8_t* target);
+  // The rows as stored, of source codings: no arithmetic, in place where they lie together.
+  const uint8_t* StoredRows(uint32_t layer, uint32_t head, uint32_t coded_token, uint32_t tokens);
+  const uint8_t* ExactRows(uint32_t layer, uint32_t head);
+  // The FP32 scales of a layer's heads; the geometry has them.
+  const uint8_t* SourceScales(uint32_t layer);
+
+ private:
+  HeadDecoder(PartGeometry geometry, HeadTransform transform, PrecisionClass precision,
+              std::array<ReadCursor, kRunKinds> cursors)
+      : geometry_(std::move(geometry)),
+        transform_(std::move(transform)),
+        precision_(precision),
+        cursors_(std::move(cursors)) {}
+  ReadCursor& cursor(RunKind kind) { return cursors_[static_cast<size_t>(kind)]; }
+  float SourceScale(uint32_t layer, uint32_t head);
+  void DecodeExact(uint32_t layer, uint32_t head, DType out, uint8_t* target);
+
+  PartGeometry geometry_;
+  HeadTransform transform_;
+  PrecisionClass precision_;
+  std::array<ReadCursor, kRunKinds> cursors_;
+};
+
+// The class of `part` in a pair.
+inline PrecisionClass ClassOfPart(const ClassPair& pair, Part part) { return part == Part::kK ? pair.k : pair.v; }
+
+}  // namespace firn

@@ -1,0 +1,65 @@
+// Where everything of one part of a record lies: the arithmetic of layers, heads and tokens over its runs.
+//
+// Threads: immutable. A run holds its layers one after another; a layer its heads; a head its tokens. In front of a
+// layer's metadata stand, for FP8 sources whose own codes the record keeps, one FP32 scale a head.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "codecs/codec_table.h"
+#include "codecs/encoded_block.h"
+#include "codecs/record.h"
+
+namespace firn {
+
+inline bool IsFp8(DType dtype) { return dtype == DType::kFp8E4m3 || dtype == DType::kFp8E5m2; }
+
+class PartGeometry {
+ public:
+  // InvalidArgument for codings that do not fit; the part's width is not 0.
+  static absl::StatusOr<PartGeometry> Of(const RecordHeader& header, Part part);
+
+  const CodecRow& row() const { return *row_; }
+  const PartCoding& coding() const { return coding_; }
+  const PartShape& shape() const { return shape_; }
+  Part part() const { return part_; }
+  DType stored() const { return stored_; }
+  uint32_t exact_tokens() const { return exact_tokens_; }
+  uint32_t coded_tokens() const { return shape_.tokens - exact_tokens_; }
+  uint32_t tile_tokens() const { return tile_tokens_; }
+  bool is_source() const { return family_ == CodecFamily::kSource; }
+  bool has_source_scales() const { return has_source_scales_; }
+
+  uint64_t HeadBytes(RunKind kind) const { return head_bytes_[static_cast<size_t>(kind)]; }
+  uint64_t LayerBytes(RunKind kind) const;
+  // Where the bytes of coded token `token`, the first of a tile, begin.
+  uint64_t Offset(RunKind kind, uint32_t layer, uint32_t head, uint32_t token) const;
+  uint64_t TileBytes(RunKind kind, uint32_t tokens) const;
+  uint64_t SourceScaleOffset(uint32_t layer, uint32_t head) const {
+    return layer * LayerBytes(RunKind::kMeta) + 4 * head;
+  }
+  uint64_t ExactOffset(uint32_t layer, uint32_t head) const {
+    return (uint64_t{layer} * shape_.heads + head) * HeadBytes(RunKind::kExact);
+  }
+
+  // All runs that this coding can have, and the lengths of some.
+  RunMask PossibleRuns() const;
+  void AddLengths(RunMask runs, RecordLayout* layout) const;
+
+ private:
+  const CodecRow* row_ = nullptr;
+  PartCoding coding_;
+  CodecFamily family_ = CodecFamily::kUnknown;
+  PartShape shape_;
+  Part part_ = Part::kK;
+  DType stored_ = DType::kFp16;
+  uint32_t exact_tokens_ = 0, tile_tokens_ = 0;
+  bool has_source_scales_ = false;
+  std::array<uint64_t, kRunKinds> head_bytes_{};
+};
+
+// CheckHeader's rules, and that every run of the record has the length its coding says; DataLoss otherwise.
+absl::Status CheckRunLengths(const RecordHeader& header);
+
+}  // namespace firn
