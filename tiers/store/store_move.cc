@@ -1,5 +1,6 @@
 // Moves: read a copy, re-code it for where it goes (or take some of its planes along as they are), commit it there, and only
 // then let go of it here. Every step may run on another thread; the entry is taken over by its flag from start to end.
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -18,13 +19,22 @@ float ErrorAt(const PartErrors& errors, PrecisionClass c) {
   return c >= PrecisionClass::k3Bit ? errors.int4 : errors.int2;
 }
 
-// The coarsest class, at least `wanted`, whose measured error is within the limit; exact where none is.
-PrecisionClass GatedClass(const PartErrors& errors, PrecisionClass wanted, float limit) {
-  for (PrecisionClass c : {PrecisionClass::k2Bit, PrecisionClass::k4Bit, PrecisionClass::k8Bit}) {
-    float error = ErrorAt(errors, c);
-    if (c >= wanted && !std::isnan(error) && error <= limit) return c;
+PrecisionClass NextFiner(PrecisionClass c) {
+  if (c < PrecisionClass::k4Bit) return PrecisionClass::k4Bit;
+  return c < PrecisionClass::k8Bit ? PrecisionClass::k8Bit : PrecisionClass::kExact;
+}
+
+// `stored`, with the next finer class for each part that loses precision on this move and more of it than `limit` allows. Errors
+// of classes finer than those encoded are unknown, so the answer goes up one step at a time.
+ClassPair GateStep(const RecordHeader& header, const ClassPair& stored, const ClassPair& had, float limit) {
+  ClassPair gated = stored;
+  for (Part part : kParts) {
+    PrecisionClass& c = part == Part::kK ? gated.k : gated.v;
+    PrecisionClass before = part == Part::kK ? had.k : had.v;
+    float error = ErrorAt(header.errors[static_cast<size_t>(part)], c);
+    if (c < before && !(error <= limit)) c = std::min(NextFiner(c), before);
   }
-  return PrecisionClass::kExact;
+  return gated;
 }
 
 // The planes among `runs` that reclaiming may take one by one.
@@ -137,22 +147,20 @@ void StoreImpl::TransferForMove(std::shared_ptr<Move> move) {
     std::lock_guard lock(mu_);
     limit = namespaces_[move->ns].plan.max_relative_error;
   }
-  if (draft.ok() && limit > 0) {
-    // The errors of all classes were measured while encoding: if the wanted one is too coarse for this block, it goes down at the
-    // coarsest that is not.
-    ClassPair allowed{GatedClass(header->errors[0], move->target.k, limit), GatedClass(header->errors[1], move->target.v, limit)};
+  // A block that would lose more than its namespace allows goes down at the coarsest class that does not.
+  bool gated = false;
+  while (draft.ok() && limit > 0) {
     ClassPair stored = ClassOf(*header, header->encoded);
-    ClassPair gated = Coarser(allowed, ClassOf(*move->block.header, move->block.present));
-    if (header->CodingOf(Part::kK).codec == CodecId::kIdentity && header->CodingOf(Part::kV).codec == CodecId::kIdentity) gated = stored;
-    if (!stored.AtLeast(gated)) {
-      {
-        std::lock_guard lock(mu_);
-        ++totals_.error_gate_stops;
-      }
-      move->target = move->spec.target = gated;
-      *draft = nullptr;
-      draft = RecodeForMove(*move, &header);
-    }
+    ClassPair wanted = GateStep(*header, stored, ClassOf(*move->block.header, move->block.present), limit);
+    if (wanted == stored) break;
+    gated = true;
+    move->target = move->spec.target = wanted;
+    *draft = nullptr;
+    draft = RecodeForMove(*move, &header);
+  }
+  if (gated) {
+    std::lock_guard lock(mu_);
+    ++totals_.error_gate_stops;
   }
   if (!draft.ok()) return FailMove(std::move(move), draft.status());
   ClassPair stored = ClassOf(*header, header->encoded);
@@ -207,10 +215,12 @@ void StoreImpl::FinishMove(std::shared_ptr<Move> move, CopyPtr copy, ClassPair s
       } else {
         HoldCopyLocked(id, move->to, std::move(copy), stored);
       }
-      for (uint8_t tier = 0; move->drop_hotter && tier < move->to; ++tier) {
-        if (table_.FindCopy(id, tier) != nullptr) DropCopyLocked(id, tier, &after);
+      for (size_t tier = move->from + 1u; move->drop_hotter && tier < move->to; ++tier) {
+        if (table_.FindCopy(id, static_cast<uint8_t>(tier)) != nullptr) DropCopyLocked(id, static_cast<uint8_t>(tier), &after);
       }
-      if (!move->keep_source && move->from != move->to && table_.FindCopy(id, move->from) != nullptr) {
+      // Only the copy that was moved: a finer put may have taken its place meanwhile.
+      const HeldCopy* source = table_.FindCopy(id, move->from);
+      if (!move->keep_source && move->from != move->to && source != nullptr && source->copy == move->source) {
         DropCopyLocked(id, move->from, &after);
       }
       TierState& to = tiers_[move->to];
@@ -245,8 +255,9 @@ void StoreImpl::FailMove(std::shared_ptr<Move> move, absl::Status status) {
       e.flags &= static_cast<uint16_t>(~Entry::kMoving);
       bool unreadable = status.code() == absl::StatusCode::kDataLoss || status.code() == absl::StatusCode::kNotFound;
       // Below is broken rather than full: this tier serves on as a plain cache and lets the block go. A full one gets time.
+      const HeldCopy* source = table_.FindCopy(id, move->from);
       if (!full && !unreadable && move->event == EventKind::kDemoted && !move->keep_source && !move->done &&
-          table_.FindCopy(id, move->from) != nullptr) {
+          source != nullptr && source->copy == move->source) {
         DropCopyLocked(id, move->from, &after);
         ++tiers_[move->from].evictions;
         if (table_.entry(id).first_copy == kNoNode) RemoveBlockLocked(move->ns, move->identity.key, &after);

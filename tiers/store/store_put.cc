@@ -16,7 +16,8 @@ constexpr int64_t kCommitWaitNs = 10'000'000'000;
 // stores another form than the source's.
 class InFlightPutImpl final : public InFlightPut {
  public:
-  InFlightPutImpl(StoreImpl* store, const PutSpec& spec, EncodePlan plan) : store_(store), spec_(spec), plan_(std::move(plan)) {}
+  InFlightPutImpl(StoreImpl* store, const PutSpec& spec, EncodePlan plan, bool refines)
+      : store_(store), spec_(spec), plan_(std::move(plan)), refines_(refines) {}
   ~InFlightPutImpl() override {
     draft_.reset();
     if (!published_) store_->AbortPut(name());
@@ -29,6 +30,8 @@ class InFlightPutImpl final : public InFlightPut {
 
   EntryName name() const { return {spec_.address.ns, spec_.address.shard, spec_.address.key}; }
   const EncodePlan& plan() const { return plan_; }
+  // It carries the generation of a coarser block that was there when it began.
+  bool refines() const { return refines_; }
   std::unique_ptr<Draft>& draft() { return draft_; }
   void Stage() {
     staged_.resize(plan_.layout.TotalBytes());
@@ -52,6 +55,7 @@ class InFlightPutImpl final : public InFlightPut {
   StoreImpl* const store_;
   const PutSpec spec_;
   const EncodePlan plan_;
+  const bool refines_;
   std::unique_ptr<Draft> draft_;
   std::vector<uint8_t> staged_;
   MutableRuns staged_runs_;
@@ -79,6 +83,7 @@ absl::Status StoreImpl::CheckPutLocked(const PutSpec& spec) const {
 absl::StatusOr<std::unique_ptr<InFlightPut>> StoreImpl::BeginPut(const PutSpec& spec) {
   EntryName name{spec.address.ns, spec.address.shard, spec.address.key};
   EncodePlan plan;
+  bool refines = false;
   {
     Aftermath after(this);
     std::lock_guard lock(mu_);
@@ -97,7 +102,11 @@ absl::StatusOr<std::unique_ptr<InFlightPut>> StoreImpl::BeginPut(const PutSpec& 
       return AlreadyExists("block {} is stored at this precision or a finer one", name.key.Hex());
     }
     if (puts_.contains(name)) return Aborted("a put of block {} is in flight", name.key.Hex());
-    FIRN_ASSIGN_OR_RETURN(plan, PlanIdentity({ns.fingerprint, name.key, name.shard, ++last_generation_}, ns.facts.dtype, shape));
+    // A finer form of a block that is here keeps its generation: the coarser copies below are the same block and stay good, so
+    // that what was durable stays durable until a finer copy takes its place there.
+    uint64_t generation = existing != kNoEntry ? table_.entry(existing).generation : ++last_generation_;
+    refines = existing != kNoEntry;
+    FIRN_ASSIGN_OR_RETURN(plan, PlanIdentity({ns.fingerprint, name.key, name.shard, generation}, ns.facts.dtype, shape));
     uint64_t bytes = plan.layout.TotalBytes();
     if (bytes > options_.tiers[0].tier->Usage().capacity_bytes) {
       return InvalidArgument("a block of {} bytes was put; the hot tier \"{}\" has a capacity of {} bytes", bytes,
@@ -113,7 +122,7 @@ absl::StatusOr<std::unique_ptr<InFlightPut>> StoreImpl::BeginPut(const PutSpec& 
   plan.header.parent = spec.parent;
   plan.header.first_token = spec.first_token;
   if (spec.ttl_ms > 0) plan.header.expires_unix_ms = options_.clock->UnixMs() + spec.ttl_ms;
-  auto put = std::make_unique<InFlightPutImpl>(this, spec, std::move(plan));
+  auto put = std::make_unique<InFlightPutImpl>(this, spec, std::move(plan), refines);
   const TierConfig& hot = options_.tiers[0];
   const BlockShape& shape = put->plan().header.shape;
   if (!hot.precision.AtLeast(SourceClass(put->plan().header.dtype, shape))) {
@@ -296,7 +305,9 @@ void StoreImpl::PublishPut(std::shared_ptr<InFlightPutImpl> put, std::shared_ptr
     std::lock_guard lock(mu_);
     auto flight = puts_.find(name);
     FIRN_CHECK(flight != puts_.end());
-    cancelled = flight->second.cancelled || stopping_;
+    // If the block that it refines left meanwhile, its generation is spent: records of it may have been struck from the log.
+    EntryId refined = FindByIdentityLocked(header->identity);
+    cancelled = flight->second.cancelled || stopping_ || (put->refines() && refined == kNoEntry);
     if (cancelled) {
       after.Forget(0, std::move(copy), header->identity);
     } else {
@@ -305,8 +316,10 @@ void StoreImpl::PublishPut(std::shared_ptr<InFlightPutImpl> put, std::shared_ptr
       EntryId id = table_.Find(name);
       if (id != kNoEntry) {
         ++totals_.puts_replaced;
-        // A finer form replaces all the coarser ones; links, pins and children stay with the name.
-        while (table_.entry(id).first_copy != kNoNode) DropCopyLocked(id, table_.HottestTier(id), &after);
+        // The coarser copies in memory are of no more use; those on persistent media stay until a finer one gets there.
+        for (uint8_t tier = 0; tier < options_.tiers.size(); ++tier) {
+          if (!options_.tiers[tier].tier->persistent() && table_.FindCopy(id, tier) != nullptr) DropCopyLocked(id, tier, &after);
+        }
       } else {
         id = table_.Insert(name);
       }
@@ -315,7 +328,8 @@ void StoreImpl::PublishPut(std::shared_ptr<InFlightPutImpl> put, std::shared_ptr
       e.first_token = header->first_token;
       e.tokens = header->shape.tokens;
       e.expires_unix_ms = header->expires_unix_ms;
-      e.flags = static_cast<uint16_t>((e.flags & Entry::kUsed) | (header->flags & RecordHeader::kNonFinite ? Entry::kNonFinite : 0));
+      e.flags &= static_cast<uint16_t>(~Entry::kNonFinite);
+      if (header->flags & RecordHeader::kNonFinite) e.flags |= Entry::kNonFinite;
       if (e.expires_unix_ms != 0) expiries_.push({e.expires_unix_ms, name, e.generation});
       LinkParentLocked(id, header->parent);
       result.stored = true;
@@ -331,7 +345,7 @@ void StoreImpl::PublishPut(std::shared_ptr<InFlightPutImpl> put, std::shared_ptr
   }
   const PutSpec spec = put->spec();
   put.reset();
-  if (cancelled) return done(Aborted("block {} was deleted, or its session ended, while it was being put", name.key.Hex()));
+  if (cancelled) return done(Aborted("block {} was removed, or its session ended, while it was being put", name.key.Hex()));
   if (spec.ack == AckLevel::kDurable) {
     MakeDurable(name, result.generation, result, std::move(done));
   } else {
