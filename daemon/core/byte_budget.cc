@@ -17,13 +17,22 @@ void ByteBudget::Acquire(uint64_t bytes, Granted granted) {
   }
   {
     std::lock_guard lock(mu_);
-    if (!waiters_.empty() || used_bytes_ + bytes > capacity_bytes_) {
+    if (!waiters_.empty() || bytes > capacity_bytes_ - used_bytes_) {
       waiters_.push_back({bytes, std::move(granted)});
       return;
     }
     used_bytes_ += bytes;
   }
   granted(std::make_unique<Grant>(this, bytes));
+}
+
+std::unique_ptr<ByteBudget::Grant> ByteBudget::TryAcquire(uint64_t bytes) {
+  {
+    std::lock_guard lock(mu_);
+    if (!waiters_.empty() || bytes > capacity_bytes_ - used_bytes_) return nullptr;
+    used_bytes_ += bytes;
+  }
+  return std::make_unique<Grant>(this, bytes);
 }
 
 void ByteBudget::Release(uint64_t bytes) {

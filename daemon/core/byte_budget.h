@@ -34,6 +34,8 @@ class ByteBudget {
   explicit ByteBudget(uint64_t capacity_bytes) : capacity_bytes_(capacity_bytes) {}
 
   void Acquire(uint64_t bytes, Granted granted);
+  // Null when it would have to wait, or can never be had.
+  std::unique_ptr<Grant> TryAcquire(uint64_t bytes);
   uint64_t used_bytes() const;
   uint64_t capacity_bytes() const { return capacity_bytes_; }
 

@@ -165,12 +165,6 @@ CallerLayout ToLayout(const v1::Layout& layout) {
   return {part(layout.k()), part(layout.v())};
 }
 
-void FromStatus(const absl::Status& status, v1::Status* out) {
-  if (status.ok()) return;
-  out->set_code(static_cast<uint32_t>(status.code()));
-  out->set_message(Message(status));
-}
-
 void FromBlockInfo(const BlockInfo& info, v1::BlockInfo* out) {
   out->set_key(BytesOf(info.key));
   if (info.parent.has_value()) out->set_parent(BytesOf(*info.parent));

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "codecs/layout.h"
 #include "codecs/types.h"
+#include "daemon/core/status_map.h"
 #include "firn/v1/kv.pb.h"
 #include "tiers/store/store.h"
 
@@ -32,8 +33,6 @@ absl::StatusOr<PrecisionPlan> ToPlan(const v1::PrecisionPlan& plan);
 void FromPlan(const PrecisionPlan& plan, v1::PrecisionPlan* out);
 CallerLayout ToLayout(const v1::Layout& layout);
 
-// Leaves `out` empty for OK.
-void FromStatus(const absl::Status& status, v1::Status* out);
 void FromBlockInfo(const BlockInfo& info, v1::BlockInfo* out);
 void FromLocated(const LocatedBlock& located, v1::Located* out);
 void FromPutResult(const absl::StatusOr<PutResult>& result, v1::PutResponse* out);

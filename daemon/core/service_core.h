@@ -21,9 +21,14 @@
 #include "daemon/core/rpc_counters.h"
 #include "daemon/core/session_table.h"
 #include "daemon/core/stream_watchdog.h"
+#include "daemon/payload/begun_put.h"
 #include "tiers/store/store.h"
 
 namespace firn {
+
+namespace v1 {
+class PutBlock;
+}
 
 // A namespace as calls need it; resolved once.
 struct NamespaceRef {
@@ -47,6 +52,10 @@ struct CallerIdentity {
   std::string tenant;
   bool admin = false;
 };
+
+// A client's block checked against its namespace and the limits. InvalidArgument before a byte of payload is read.
+absl::StatusOr<PutOrder> CheckPut(const v1::PutBlock& block, const NamespaceRef& ns, SessionId session,
+                                  const LimitSettings& limits);
 
 class ServiceCore {
  public:
@@ -73,6 +82,18 @@ class ServiceCore {
   absl::StatusOr<NamespacePtr> FindNamespace(Store* store, const std::string& fingerprint, const std::string& tenant);
   // By the store's number, for events; null when it is unknown.
   NamespacePtr NamespaceById(Store* store, NamespaceId id);
+  // Streams that exist, or that callbacks of the store still refer to. The store may go when there are none.
+  class LiveStream {
+   public:
+    explicit LiveStream(ServiceCore* core) : core_(core) { core_->live_streams_.fetch_add(1); }
+    ~LiveStream() { core_->live_streams_.fetch_sub(1); }
+    LiveStream(const LiveStream&) = delete;
+    LiveStream& operator=(const LiveStream&) = delete;
+
+   private:
+    ServiceCore* const core_;
+  };
+  uint64_t live_streams() const { return live_streams_.load(); }
   // Ends what clients have left half-made. Call it every 100 ms or so.
   void Sweep();
 
@@ -98,6 +119,7 @@ class ServiceCore {
   StreamWatchdog watchdog_;
   const std::shared_ptr<EventHub> events_;
   RpcCounters counters_;
+  std::atomic<uint64_t> live_streams_{0};
   mutable std::mutex mu_;
   std::string progress_ = "starting";              // Guarded by mu_.
   std::map<Digest, NamespacePtr> by_fingerprint_;  // Guarded by mu_. Namespaces are never unregistered.

@@ -50,7 +50,7 @@ absl::StatusOr<Lease> ClientSession::TakeLease(uint64_t number) {
 void ClientSession::PutBack(uint64_t number, Lease lease, int64_t now_ns) {
   std::lock_guard lock(mu_);
   --taken_;
-  if (closed_ || lease.put == nullptr) return;
+  if (closed_ || lease.begun.put == nullptr) return;
   lease.touched_ns = now_ns;
   leases_.emplace(number, std::move(lease));
 }

@@ -15,15 +15,14 @@
 
 #include "absl/status/statusor.h"
 #include "base/clock.h"
-#include "daemon/payload/payload_sink.h"
+#include "daemon/payload/begun_put.h"
 #include "tiers/store/store.h"
 
 namespace firn {
 
-// A put begun for later. The sink borrows the put's runs.
+// A put begun for later.
 struct Lease {
-  std::unique_ptr<InFlightPut> put;
-  std::unique_ptr<PayloadSink> sink;
+  BegunPut begun;
   int64_t touched_ns = 0;
 };
 

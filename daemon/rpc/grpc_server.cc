@@ -1,0 +1,138 @@
+#include "daemon/rpc/grpc_server.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <iterator>
+#include <mutex>
+#include <utility>
+
+#include "base/status.h"
+#include "daemon/rpc/admin_service.h"
+#include "daemon/rpc/kv_service.h"
+#include "daemon/runtime/instance_lock.h"
+
+namespace firn {
+namespace {
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return ErrnoStatus(errno, fmt::format("open {}", path));
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> CredentialsOf(const ListenerSettings& settings) {
+  if (settings.certificate.empty()) return grpc::InsecureServerCredentials();
+  grpc::SslServerCredentialsOptions options(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  FIRN_ASSIGN_OR_RETURN(std::string certificate, ReadFile(settings.certificate));
+  FIRN_ASSIGN_OR_RETURN(std::string key, ReadFile(settings.private_key));
+  FIRN_ASSIGN_OR_RETURN(options.pem_root_certs, ReadFile(settings.client_ca));
+  options.pem_key_cert_pairs.push_back({std::move(key), std::move(certificate)});
+  return grpc::SslServerCredentials(options);
+}
+
+void SetOptions(grpc::ServerBuilder* builder, const LimitSettings& limits, size_t listeners_share) {
+  builder->SetMaxReceiveMessageSize(static_cast<int>(kMessageBytesMax));
+  builder->SetMaxSendMessageSize(static_cast<int>(kMessageBytesMax));
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, static_cast<int>(limits.streams_max));
+  builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 16 * 1024);
+  // A client that is gone without a word, or stopped, is found out within a minute, and what its streams hold given
+  // back.
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 5);
+  // Nobody else may share the address: a second server on it is an error, not a lottery.
+  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  grpc::ResourceQuota quota("firnd");
+  quota.Resize(limits.transport_budget_bytes / listeners_share);
+  builder->SetResourceQuota(quota);
+}
+
+}  // namespace
+
+struct GrpcListener::State {
+  ListenerSettings settings;
+  std::string address;
+  std::unique_ptr<InstanceLock> socket_lock;
+  std::unique_ptr<KvService> kv;
+  std::unique_ptr<AdminService> admin;
+  std::unique_ptr<grpc::Server> server;
+};
+
+GrpcListener::GrpcListener(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+absl::StatusOr<std::unique_ptr<GrpcListener>> GrpcListener::Start(ServiceCore* core, const ListenerSettings& settings) {
+  static std::once_flag plugins;
+  std::call_once(plugins, [] {
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  });
+  auto state = std::make_unique<State>();
+  state->settings = settings;
+  state->address = settings.Address();
+  if (!settings.uds.empty()) {
+    FIRN_ASSIGN_OR_RETURN(state->socket_lock, InstanceLock::Acquire(settings.uds + ".lock"));
+    FIRN_RETURN_IF_ERROR(PrepareSocketPath(settings.uds));
+  }
+  CallerIdentity caller{settings.tenant, settings.admin};
+  state->kv = std::make_unique<KvService>(core, caller);
+  grpc::ServerBuilder builder;
+  SetOptions(&builder, core->limits(), 1);
+  int port = 0;
+  FIRN_ASSIGN_OR_RETURN(auto credentials, CredentialsOf(settings));
+  builder.AddListeningPort(settings.Address(), credentials, &port);
+  builder.RegisterService(state->kv.get());
+  if (settings.admin) {
+    state->admin = std::make_unique<AdminService>(core, caller);
+    builder.RegisterService(state->admin.get());
+  }
+  // Between bind and chmod nobody but the daemon's own user gets in.
+  mode_t before = ::umask(0177);
+  state->server = builder.BuildAndStart();
+  ::umask(before);
+  if (state->server == nullptr || port == 0) {
+    return Unavailable("cannot listen on {}: the address is in use, forbidden or not this machine's",
+                       settings.Address());
+  }
+  if (!settings.uds.empty()) {
+    FIRN_RETURN_IF_ERROR(SetSocketAccess(settings.uds, settings.mode, settings.group));
+  } else {
+    state->address = settings.tcp.substr(0, settings.tcp.rfind(':')) + ":" + std::to_string(port);
+  }
+  std::unique_ptr<GrpcListener> listener(new GrpcListener(std::move(state)));
+  listener->SetServing(false);
+  return listener;
+}
+
+GrpcListener::~GrpcListener() { Shutdown(0); }
+
+void GrpcListener::SetServing(bool serving) {
+  grpc::HealthCheckServiceInterface* health = state_->server->GetHealthCheckService();
+  if (health == nullptr) return;
+  for (const char* name : {"", "firn.v1.KvStore", "firn.v1.Admin"}) {
+    if (*name == 0 || state_->admin != nullptr || std::string_view(name) != "firn.v1.Admin") {
+      health->SetServingStatus(name, serving);
+    }
+  }
+}
+
+void GrpcListener::Shutdown(int64_t grace_ms) {
+  if (state_->server == nullptr) return;
+  state_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(grace_ms));
+  state_->server->Wait();
+  state_->server.reset();
+  if (!state_->settings.uds.empty()) ::unlink(state_->settings.uds.c_str());
+  state_->socket_lock.reset();
+}
+
+const std::string& GrpcListener::address() const { return state_->address; }
+
+}  // namespace firn

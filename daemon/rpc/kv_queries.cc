@@ -1,0 +1,216 @@
+// Asking about blocks, hints and holds: batches with one answer a key.
+#include <algorithm>
+#include <cmath>
+
+#include "base/block_key.h"
+#include "base/status.h"
+#include "daemon/core/convert.h"
+#include "daemon/rpc/kv_service.h"
+
+namespace firn {
+namespace {
+
+constexpr uint32_t kListDefault = 1000;
+// Keys asked about at a time when looking for the end of a prefix: long chains mostly miss early or not at all.
+constexpr size_t kLookupStep = 256;
+
+// The keys of a token chain: every full block after `parent`, and the tail if asked for.
+absl::StatusOr<std::vector<Digest>> ChainOf(const v1::TokenChain& chain, const NamespaceRef& ns) {
+  std::vector<std::string_view> extras(chain.extras().begin(), chain.extras().end());
+  std::optional<Digest> parent;
+  if (chain.has_parent()) {
+    FIRN_ASSIGN_OR_RETURN(parent, ToKey(chain.parent(), "tokens.parent"));
+  }
+  std::span<const uint32_t> tokens(chain.tokens().data(), static_cast<size_t>(chain.tokens().size()));
+  std::vector<Digest> keys;
+  while (!tokens.empty()) {
+    size_t take = std::min<size_t>(tokens.size(), ns.facts.block_tokens);
+    if (take < ns.facts.block_tokens && !chain.with_tail()) break;
+    parent = ChainedBlockKey({ns.model_fingerprint.span(), parent, tokens.first(take), extras});
+    keys.push_back(*parent);
+    tokens = tokens.subspan(take);
+  }
+  return keys;
+}
+
+// One status a key from `fn(index, digest)`; keys that cannot be read have their own.
+template <typename Fn>
+void EachKey(const google::protobuf::RepeatedPtrField<v1::BlockKey>& keys, v1::BatchResponse* response, Fn fn) {
+  for (const v1::BlockKey& key : keys) {
+    auto digest = ToKey(key, "key");
+    FromStatus(digest.ok() ? fn(*digest) : digest.status(), response->add_statuses());
+  }
+}
+
+}  // namespace
+
+absl::Status KvService::CheckBatch(int size) const {
+  if (static_cast<uint32_t>(size) <= core_->limits().keys_max) return absl::OkStatus();
+  return InvalidArgument("{} keys in a batch; limits.keys is {}", size, core_->limits().keys_max);
+}
+
+KvService::Unary* KvService::Lookup(Context* context, const v1::LookupRequest* request, v1::LookupResponse* response) {
+  return Answer(core_, context, Method::kLookup, [=, this](Store* store) -> absl::Status {
+    FIRN_ASSIGN_OR_RETURN(NamespacePtr ns, Namespace(store, request->namespace_fingerprint()));
+    FIRN_ASSIGN_OR_RETURN(ClassPair least, ToClassPair(request->least(), "least"));
+    std::vector<Digest> keys;
+    if (request->has_tokens()) {
+      FIRN_RETURN_IF_ERROR(CheckBatch(request->tokens().tokens_size() / static_cast<int>(ns->facts.block_tokens)));
+      FIRN_ASSIGN_OR_RETURN(keys, ChainOf(request->tokens(), *ns));
+    } else {
+      FIRN_RETURN_IF_ERROR(CheckBatch(request->keys().keys_size()));
+      for (const v1::BlockKey& key : request->keys().keys()) {
+        FIRN_ASSIGN_OR_RETURN(Digest digest, ToKey(key, "keys"));
+        keys.push_back(digest);
+      }
+    }
+    bool whole = true;
+    for (size_t at = 0; at < keys.size() && whole; at += kLookupStep) {
+      std::vector<Digest> step(keys.begin() + static_cast<ptrdiff_t>(at),
+                               keys.begin() + static_cast<ptrdiff_t>(std::min(keys.size(), at + kLookupStep)));
+      for (const LocatedBlock& located : store->Locate(ns->id, step, least)) {
+        whole = located.state == BlockState::kPresent;
+        if (!whole) break;
+        FromLocated(located, response->add_blocks());
+        response->set_prefix_tokens(response->prefix_tokens() + located.tokens);
+      }
+    }
+    response->set_prefix_blocks(static_cast<uint32_t>(response->blocks_size()));
+    if (request->has_tokens()) {
+      for (int i = 0; i < response->blocks_size(); ++i) response->add_keys(BytesOf(keys[static_cast<size_t>(i)]));
+    }
+    return absl::OkStatus();
+  });
+}
+
+KvService::Unary* KvService::Exists(Context* context, const v1::ExistsRequest* request, v1::ExistsResponse* response) {
+  return Answer(core_, context, Method::kExists, [=, this](Store* store) -> absl::Status {
+    FIRN_ASSIGN_OR_RETURN(NamespacePtr ns, Namespace(store, request->namespace_fingerprint()));
+    FIRN_ASSIGN_OR_RETURN(ClassPair least, ToClassPair(request->least(), "least"));
+    FIRN_RETURN_IF_ERROR(CheckBatch(request->keys_size()));
+    KeyBatch batch = ToKeys(request->keys());
+    // Existence has no status a key: a key that cannot be read fails the call, before anything is looked up.
+    for (const absl::Status& status : batch.statuses) FIRN_RETURN_IF_ERROR(status);
+    for (const LocatedBlock& located : store->Locate(ns->id, batch.keys, least)) {
+      FromLocated(located, response->add_blocks());
+    }
+    return absl::OkStatus();
+  });
+}
+
+KvService::Unary* KvService::List(Context* context, const v1::ListRequest* request, v1::ListResponse* response) {
+  return Answer(core_, context, Method::kList, [=, this](Store* store) -> absl::Status {
+    FIRN_ASSIGN_OR_RETURN(NamespacePtr ns, Namespace(store, request->namespace_fingerprint()));
+    uint32_t limit = request->limit() == 0 ? kListDefault : request->limit();
+    if (limit > core_->limits().keys_max) {
+      return InvalidArgument("limit = {}; limits.keys is {}", limit, core_->limits().keys_max);
+    }
+    std::optional<Digest> after;
+    if (!request->after().empty()) {
+      after = Digest::FromBytes(AsBytes(request->after()));
+      if (!after.has_value()) return InvalidArgument("after has {} bytes; a digest has 32", request->after().size());
+    }
+    for (const BlockInfo& info : store->List(ns->id, after, limit)) FromBlockInfo(info, response->add_blocks());
+    return absl::OkStatus();
+  });
+}
+
+KvService::Unary* KvService::Describe(Context* context, const v1::DescribeRequest* request,
+                                      v1::DescribeResponse* response) {
+  return Answer(core_, context, Method::kDescribe, [=, this](Store* store) -> absl::Status {
+    FIRN_ASSIGN_OR_RETURN(NamespacePtr ns, Namespace(store, request->namespace_fingerprint()));
+    FIRN_RETURN_IF_ERROR(CheckBatch(request->keys_size()));
+    for (const v1::BlockKey& key : request->keys()) {
+      auto* answer = response->add_answers();
+      auto digest = ToKey(key, "key");
+      auto shards = digest.ok() ? store->Describe(ns->id, *digest) : digest.status();
+      FromStatus(shards.status(), answer->mutable_status());
+      if (!shards.ok()) continue;
+      for (const BlockInfo& info : *shards) FromBlockInfo(info, answer->add_shards());
+    }
+    return absl::OkStatus();
+  });
+}
+
+KvService::Unary* KvService::Prefetch(Context* context, const v1::PrefetchRequest* request,
+                                      v1::BatchResponse* response) {
+  return AnswerLater(core_, context, Method::kPrefetch, [=, this](Store* store, UnaryDone done) mutable {
+    auto ns = Namespace(store, request->namespace_fingerprint());
+    if (!ns.ok()) return done(ns.status());
+    auto least = ToClassPair(request->least(), "least");
+    if (!least.ok()) return done(least.status());
+    absl::Status fits = CheckBatch(request->keys_size());
+    if (!fits.ok()) return done(fits);
+    KeyBatch batch = ToKeys(request->keys());
+    std::vector<Digest> readable;
+    for (size_t i = 0; i < batch.keys.size(); ++i) {
+      if (batch.statuses[i].ok()) readable.push_back(batch.keys[i]);
+    }
+    store->Prefetch((*ns)->id, readable, *least,
+                    [response, statuses = std::move(batch.statuses),
+                     done = std::move(done)](std::vector<absl::Status> arrived) mutable {
+                      size_t next = 0;
+                      for (const absl::Status& status : statuses) {
+                        FromStatus(status.ok() && next < arrived.size() ? arrived[next++] : status,
+                                   response->add_statuses());
+                      }
+                      done(absl::OkStatus());
+                    });
+  });
+}
+
+KvService::Unary* KvService::Pin(Context* context, const v1::PinRequest* request, v1::BatchResponse* response) {
+  return Answer(core_, context, Method::kPin, [=, this](Store* store) -> absl::Status {
+    FIRN_ASSIGN_OR_RETURN(NamespacePtr ns, Namespace(store, request->namespace_fingerprint()));
+    FIRN_ASSIGN_OR_RETURN(auto session, core_->sessions().Find(request->session(), caller_.tenant));
+    FIRN_RETURN_IF_ERROR(CheckBatch(request->keys_size()));
+    EachKey(request->keys(), response, [&](const Digest& key) { return store->Pin(ns->id, key, session->id()); });
+    return absl::OkStatus();
+  });
+}
+
+KvService::Unary* KvService::Unpin(Context* context, const v1::PinRequest* request, v1::BatchResponse* response) {
+  return Answer(core_, context, Method::kUnpin, [=, this](Store* store) -> absl::Status {
+    FIRN_ASSIGN_OR_RETURN(NamespacePtr ns, Namespace(store, request->namespace_fingerprint()));
+    FIRN_ASSIGN_OR_RETURN(auto session, core_->sessions().Find(request->session(), caller_.tenant));
+    FIRN_RETURN_IF_ERROR(CheckBatch(request->keys_size()));
+    EachKey(request->keys(), response, [&](const Digest& key) { return store->Unpin(ns->id, key, session->id()); });
+    return absl::OkStatus();
+  });
+}
+
+KvService::Unary* KvService::Touch(Context* context, const v1::TouchRequest* request, v1::BatchResponse* response) {
+  return Answer(core_, context, Method::kTouch, [=, this](Store* store) -> absl::Status {
+    FIRN_ASSIGN_OR_RETURN(NamespacePtr ns, Namespace(store, request->namespace_fingerprint()));
+    FIRN_RETURN_IF_ERROR(CheckBatch(request->hints_size()));
+    for (const auto& hint : request->hints()) {
+      auto key = ToKey(hint.key(), "key");
+      absl::Status status = key.status();
+      if (status.ok() && !(std::abs(hint.importance()) <= 1)) {
+        status = InvalidArgument("importance = {}; allowed: -1 to 1", hint.importance());
+      }
+      if (status.ok()) status = store->Touch(ns->id, *key, {hint.importance(), hint.live_sequence()});
+      FromStatus(status, response->add_statuses());
+    }
+    return absl::OkStatus();
+  });
+}
+
+KvService::Unary* KvService::Delete(Context* context, const v1::DeleteRequest* request, v1::BatchResponse* response) {
+  return Answer(core_, context, Method::kDelete, [=, this](Store* store) -> absl::Status {
+    FIRN_ASSIGN_OR_RETURN(NamespacePtr ns, Namespace(store, request->namespace_fingerprint()));
+    FIRN_RETURN_IF_ERROR(CheckBatch(request->keys_size()));
+    EachKey(request->keys(), response, [&](const Digest& key) { return store->Delete(ns->id, key); });
+    return absl::OkStatus();
+  });
+}
+
+KvService::Unary* KvService::Flush(Context* context, const v1::FlushRequest* request, v1::FlushResponse*) {
+  return AnswerLater(core_, context, Method::kFlush, [=, this](Store* store, UnaryDone done) mutable {
+    auto ns = Namespace(store, request->namespace_fingerprint());
+    if (!ns.ok()) return done(ns.status());
+    store->Flush((*ns)->id, std::move(done));
+  });
+}
+
+}  // namespace firn

@@ -1,0 +1,97 @@
+#include "daemon/tier_factory.h"
+
+#include <utility>
+
+#include "base/status.h"
+#include "daemon/runtime/instance_lock.h"
+#include "daemon/runtime/log.h"
+#include "tiers/cold/device/open_device.h"
+#include "tiers/cold/index/rocksdb_index.h"
+#include "tiers/cxl/cxl_tier.h"
+#include "tiers/warm/warm_tier.h"
+
+namespace firn {
+namespace {
+
+TierConfig ConfigOf(const TierSettings& settings, std::unique_ptr<Tier> tier) {
+  TierConfig config;
+  config.name = settings.name;
+  config.tier = std::move(tier);
+  config.precision = settings.precision;
+  config.least = settings.least;
+  config.use_fp8 = settings.use_fp8;
+  config.high_watermark = settings.high_watermark;
+  config.low_watermark = settings.low_watermark;
+  return config;
+}
+
+absl::StatusOr<std::unique_ptr<ArenaTier>> OpenArena(const TierSettings& settings) {
+  if (settings.medium == Medium::kDram) {
+    WarmTierOptions options;
+    options.name = settings.name;
+    options.capacity_bytes = settings.capacity_bytes;
+    options.numa_node = settings.numa_node;
+    return OpenWarmTier(options);
+  }
+  CxlTierOptions options;
+  options.name = settings.name;
+  options.capacity_bytes = settings.capacity_bytes;
+  options.numa_node = settings.numa_node;
+  (settings.path.rfind("/dev/", 0) == 0 ? options.dax_device : options.file) = settings.path;
+  return OpenCxlTier(options);
+}
+
+absl::StatusOr<std::unique_ptr<KeyValueIndex>> OpenIndex(const TierSettings& settings) {
+  RocksDbOptions options;
+  options.directory = settings.path + "/index";
+  auto index = OpenRocksDbIndex(options);
+  if (index.ok() || index.status().code() != absl::StatusCode::kDataLoss) return index;
+  // The log is the truth: an index that cannot be read is made anew from it.
+  Log(LogLevel::kWarning, "the index of a cold tier is damaged and is rebuilt from the log",
+      {{"tier", settings.name}, {"error", Message(index.status())}});
+  FIRN_RETURN_IF_ERROR(DestroyRocksDbIndex(options.directory));
+  return OpenRocksDbIndex(options);
+}
+
+absl::StatusOr<OpenedTier> OpenCold(const TierSettings& settings, Executor* executor, const Clock* clock) {
+  OpenedTier opened;
+  FIRN_RETURN_IF_ERROR(MakeDirectories(settings.path));
+  auto notice = [name = settings.name](std::string_view text) {
+    Log(LogLevel::kWarning, "notice of a tier's device", {{"tier", name}, {"notice", text}});
+  };
+  DirectoryOptions directory;
+  directory.directory = settings.path + "/log";
+  directory.notice = notice;
+  FIRN_ASSIGN_OR_RETURN(auto device, OpenDevice(directory, IoBackend::kAutomatic));
+  FIRN_ASSIGN_OR_RETURN(auto index, OpenIndex(settings));
+  ColdOptions options;
+  options.name = settings.name;
+  options.capacity_bytes = settings.capacity_bytes;
+  // Reclaiming goes by whole segments: a small tier has small ones, so that it has enough to choose from.
+  while (options.segment_bytes > kMiB && options.segment_bytes * 32 > options.capacity_bytes)
+    options.segment_bytes /= 2;
+  options.executor = executor;
+  options.clock = clock;
+  options.notice = notice;
+  ColdRecovery recovery;
+  recovery.on_copy = [&opened](RecoveredCopy copy) { opened.copies.push_back(std::move(copy)); };
+  recovery.on_fact = [&opened](RecoveredFact fact) { opened.facts.push_back(std::move(fact)); };
+  FIRN_ASSIGN_OR_RETURN(auto tier,
+                        ColdTier::Open(options, std::move(device), std::move(index), recovery, &opened.report));
+  opened.cold = tier.get();
+  opened.config = ConfigOf(settings, std::move(tier));
+  return opened;
+}
+
+}  // namespace
+
+absl::StatusOr<OpenedTier> OpenTier(const TierSettings& settings, Executor* executor, const Clock* clock) {
+  if (settings.medium == Medium::kNvme) return OpenCold(settings, executor, clock);
+  FIRN_ASSIGN_OR_RETURN(auto arena, OpenArena(settings));
+  OpenedTier opened;
+  opened.arena = arena.get();
+  opened.config = ConfigOf(settings, std::move(arena));
+  return opened;
+}
+
+}  // namespace firn

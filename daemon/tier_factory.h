@@ -1,0 +1,33 @@
+// From configuration to tiers: what is opened, what it held before, and the memory it still has to take.
+//
+// Threads: one, which may wait for minutes: opening a cold tier recovers it. Ownership: the tiers go to the store; the
+// pointers beside them stay valid as long as the store.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "base/executor.h"
+#include "daemon/config/config.h"
+#include "tiers/cold/cold_tier.h"
+#include "tiers/store/store.h"
+#include "tiers/warm/arena_tier.h"
+
+namespace firn {
+
+struct OpenedTier {
+  TierConfig config;
+  ArenaTier* arena = nullptr;  // One of these two.
+  ColdTier* cold = nullptr;
+  std::vector<RecoveredFact> facts;
+  std::vector<RecoveredCopy> copies;
+  ColdRecoveryReport report;
+};
+
+absl::StatusOr<OpenedTier> OpenTier(const TierSettings& settings, Executor* executor, const Clock* clock);
+
+}  // namespace firn
