@@ -1,5 +1,6 @@
 #include "client/cpp/transport/transport.h"
 
+#include <grpc/grpc.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -18,6 +19,12 @@ namespace {
 constexpr char kDefaultSocket[] = "/run/firnkv/firnd.sock";
 constexpr int kAttemptsMax = 5;  // gRPC's own bound.
 constexpr int kMessageBytesMax = 256 << 20;
+
+// Never balanced by grpc_shutdown: when the last gRPC object goes, version 1.51 may wait 10 s for its backup poller.
+void KeepGrpcAlive() {
+  static const bool initialized = (grpc_init(), true);
+  static_cast<void>(initialized);
+}
 
 // The process in which gRPC was first used; 0 before.
 std::atomic<pid_t> grpc_process{0};
@@ -106,6 +113,7 @@ absl::StatusOr<std::shared_ptr<Transport>> Transport::Create(const ClientOptions
     return firn::InvalidArgument("deadlines are {} ms and {} ms; both must be positive", options.deadline_ms,
                                  options.data_deadline_ms);
   }
+  KeepGrpcAlive();
   return std::shared_ptr<Transport>(new Transport(resolved));
 }
 

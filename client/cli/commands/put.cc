@@ -1,0 +1,80 @@
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "base/status.h"
+#include "base/units.h"
+#include "client/cli/commands/commands.h"
+#include "client/cli/support/output.h"
+#include "client/cli/support/plan_options.h"
+#include "client/cli/support/transfer.h"
+
+namespace firn::cli {
+namespace {
+
+struct PutCommand {
+  FileOptions file;
+  PlanOptions plan;
+  std::string ttl;
+  bool durable = false, announce = false;
+
+  absl::StatusOr<int> Run(Context* context) const {
+    FIRN_ASSIGN_OR_RETURN(std::shared_ptr<const KvFile> kv, file.Open());
+    FIRN_ASSIGN_OR_RETURN(auto precision_plan, plan.Plan());
+    firnkv::PutOptions options;
+    if (!ttl.empty()) {
+      FIRN_ASSIGN_OR_RETURN(int64_t ttl_ms, ParseDurationMs(ttl));
+      options.ttl_ms = static_cast<uint64_t>(ttl_ms);
+    }
+    options.ack = durable ? firnkv::AckLevel::kDurable : firnkv::AckLevel::kMemory;
+    options.announce = announce;
+    FIRN_ASSIGN_OR_RETURN(firnkv::Client * client, context->Connect());
+    FIRN_ASSIGN_OR_RETURN(firnkv::Namespace ns, client->RegisterNamespace(file.FactsOf(*kv), precision_plan));
+    std::vector<FileBlock> blocks = file.Blocks(*kv, ns);
+    bool progress = !context->quiet && !context->json;
+    FIRN_ASSIGN_OR_RETURN(PutSummary summary, PutFile(client, ns, *kv, blocks, options, progress));
+    Show(*context, ns, *kv, summary);
+    return summary.failed == 0 ? kExitOk : kExitSome;
+  }
+
+  void Show(const Context& context, const firnkv::Namespace& ns, const KvFile& kv, const PutSummary& summary) const {
+    if (context.json) {
+      context.Print({{"namespace", ns.fingerprint.Hex()},
+                     {"model", ns.facts.model_id},
+                     {"keys_by", kv.token_ids().empty() ? "content" : "tokens"},
+                     {"tokens", kv.tokens()},
+                     {"blocks", summary.blocks},
+                     {"stored", summary.stored},
+                     {"existing", summary.existing},
+                     {"failed", summary.failed},
+                     {"bytes", summary.bytes},
+                     {"seconds", summary.seconds},
+                     {"failures", summary.failures}});
+    } else if (!context.quiet) {
+      std::printf("%u tokens in %llu blocks (keys by %s): %llu stored, %llu there already, %llu failed\n", kv.tokens(),
+                  static_cast<unsigned long long>(summary.blocks), kv.token_ids().empty() ? "content" : "token ids",
+                  static_cast<unsigned long long>(summary.stored), static_cast<unsigned long long>(summary.existing),
+                  static_cast<unsigned long long>(summary.failed));
+      std::printf("%s in %.3f s, %s; namespace %s\n", FormatBytes(summary.bytes).c_str(), summary.seconds,
+                  RateText(summary.bytes, summary.seconds).c_str(), ShortHex(ns.fingerprint).c_str());
+    }
+    for (const std::string& failure : summary.failures) std::fprintf(stderr, "firn: %s\n", failure.c_str());
+  }
+};
+
+}  // namespace
+
+void AddPut(CLI::App* app, Context* context, int* code) {
+  auto command = std::make_shared<PutCommand>();
+  CLI::App* put = app->add_subcommand("put", "Stores the K and V of a file, block by block");
+  command->file.AddTo(put, /*required=*/true);
+  command->plan.AddTo(put);
+  put->add_option("--ttl", command->ttl, "Time to live, with a unit: 30m, 12h (default: none)");
+  put->add_flag("--durable", command->durable, "Wait until each block survives a crash");
+  put->add_flag("--announce", command->announce, "Ask before sending whether a block is wanted");
+  put->callback([=] {
+    auto result = command->Run(context);
+    *code = result.ok() ? *result : context->Report(result.status());
+  });
+}
+
+}  // namespace firn::cli

@@ -1,0 +1,129 @@
+// tiers, stats, capabilities, wait: the daemon itself.
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "base/status.h"
+#include "base/units.h"
+#include "client/cli/commands/commands.h"
+#include "client/cli/support/output.h"
+
+namespace firn::cli {
+namespace {
+
+std::string ClassesText(const std::map<std::string, uint64_t>& classes) {
+  std::string text;
+  for (const auto& [name, count] : classes) {
+    if (count > 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, name);
+  }
+  return text.empty() ? "-" : text;
+}
+
+absl::StatusOr<int> Tiers(Context* context) {
+  FIRN_ASSIGN_OR_RETURN(firnkv::Client * client, context->Connect());
+  FIRN_ASSIGN_OR_RETURN(firnkv::Capabilities capabilities, client->GetCapabilities());
+  FIRN_ASSIGN_OR_RETURN(firnkv::Stats stats, client->GetStats());
+  Json rows = Json::array();
+  Table table({"tier", "medium", "enters at", "down to", "used", "capacity", "%", "copies", "blocks by precision"});
+  for (size_t i = 0; i < stats.tiers.size(); ++i) {
+    const firnkv::TierStats& tier = stats.tiers[i];
+    firnkv::TierInfo info = i < capabilities.tiers.size() ? capabilities.tiers[i] : firnkv::TierInfo{};
+    rows.push_back({{"name", tier.name},
+                    {"medium", info.medium},
+                    {"persistent", info.persistent},
+                    {"precision", PairText(info.precision)},
+                    {"least", PairText(info.least)},
+                    {"counters", tier.counters},
+                    {"blocks_by_class", tier.blocks_by_class}});
+    double share = tier.capacity_bytes == 0
+                       ? 0
+                       : 100.0 * static_cast<double>(tier.used_bytes) / static_cast<double>(tier.capacity_bytes);
+    table.Row({tier.name, info.medium, PairText(info.precision),
+               info.least == firnkv::PrecisionPair{} ? "-" : PairText(info.least), FormatBytes(tier.used_bytes),
+               FormatBytes(tier.capacity_bytes), fmt::format("{:.1f}", share), std::to_string(tier.copies),
+               ClassesText(tier.blocks_by_class)});
+  }
+  context->json ? context->Print({{"tiers", rows}}) : table.Print();
+  return kExitOk;
+}
+
+absl::StatusOr<int> Stats(Context* context) {
+  FIRN_ASSIGN_OR_RETURN(firnkv::Client * client, context->Connect());
+  FIRN_ASSIGN_OR_RETURN(firnkv::Stats stats, client->GetStats());
+  if (context->json) {
+    Json tiers = Json::object();
+    for (const auto& tier : stats.tiers) tiers[tier.name] = tier.counters;
+    context->Print(
+        {{"tiers", tiers}, {"gauges", stats.gauges}, {"counters", stats.counters}, {"misses", stats.misses}});
+    return kExitOk;
+  }
+  Table table({"what", "value"});
+  for (const auto& [name, value] : stats.gauges) table.Row({name, std::to_string(value)});
+  for (const auto& [name, value] : stats.counters) table.Row({name, std::to_string(value)});
+  for (const auto& [reason, value] : stats.misses) table.Row({"miss: " + reason, std::to_string(value)});
+  for (const auto& tier : stats.tiers) {
+    for (const auto& [name, value] : tier.counters) table.Row({tier.name + ": " + name, std::to_string(value)});
+  }
+  table.Print();
+  return kExitOk;
+}
+
+absl::StatusOr<int> ShowCapabilities(Context* context) {
+  FIRN_ASSIGN_OR_RETURN(firnkv::Client * client, context->Connect());
+  FIRN_ASSIGN_OR_RETURN(firnkv::Capabilities capabilities, client->GetCapabilities());
+  const firnkv::Limits& limits = capabilities.limits;
+  std::vector<std::string> dtypes;
+  for (auto dtype : capabilities.dtypes) dtypes.emplace_back(firnkv::DTypeName(dtype));
+  Json numbers = {{"block_bytes_max", limits.block_bytes_max},
+                  {"chunk_bytes_max", limits.chunk_bytes_max},
+                  {"message_bytes_max", limits.message_bytes_max},
+                  {"keys_max", limits.keys_max},
+                  {"opaque_key_bytes_max", limits.opaque_key_bytes_max},
+                  {"streams_max", limits.streams_max},
+                  {"put_idle_ms_max", limits.put_idle_ms_max},
+                  {"read_stall_ms_max", limits.read_stall_ms_max},
+                  {"held_bytes_max", limits.held_bytes_max}};
+  if (context->json) {
+    context->Print({{"version", capabilities.version},
+                    {"api_revision", capabilities.api_revision},
+                    {"limits", numbers},
+                    {"dtypes", dtypes},
+                    {"byte_paths", capabilities.byte_paths},
+                    {"admin", capabilities.admin}});
+    return kExitOk;
+  }
+  std::printf("firnd %s, API revision %u, administration %s\n", capabilities.version.c_str(), capabilities.api_revision,
+              capabilities.admin ? "offered here" : "not offered here");
+  auto joined = [](const std::vector<std::string>& words) { return fmt::format("{}", fmt::join(words, ", ")); };
+  std::printf("values: %s\nbyte paths: %s\n", joined(dtypes).c_str(), joined(capabilities.byte_paths).c_str());
+  Table table({"limit", "value"});
+  for (const auto& [name, value] : numbers.items()) table.Row({name, std::to_string(value.get<uint64_t>())});
+  table.Print();
+  return kExitOk;
+}
+
+absl::StatusOr<int> Wait(Context* context) {
+  FIRN_ASSIGN_OR_RETURN(firnkv::Client * client, context->Connect());
+  FIRN_ASSIGN_OR_RETURN(int64_t deadline_ms, context->DeadlineMs());
+  constexpr int64_t kPatienceMs = 30'000;
+  FIRN_RETURN_IF_ERROR(client->WaitUntilReady(deadline_ms > 0 ? deadline_ms : kPatienceMs));
+  if (context->json) context->Print({{"ready", true}});
+  return kExitOk;
+}
+
+}  // namespace
+
+void AddTiers(CLI::App* app, Context* context, int* code) {
+  auto add = [=](const char* name, const char* help, absl::StatusOr<int> (*run)(Context*)) {
+    app->add_subcommand(name, help)->callback([=] {
+      auto result = run(context);
+      *code = result.ok() ? *result : context->Report(result.status());
+    });
+  };
+  add("tiers", "What each tier holds", Tiers);
+  add("stats", "Every counter and gauge", Stats);
+  add("capabilities", "The daemon's version, limits and formats", ShowCapabilities);
+  add("wait", "Returns when the daemon is ready (--timeout, default 30s)", Wait);
+}
+
+}  // namespace firn::cli

@@ -1,0 +1,53 @@
+#include "client/cli/support/plan_options.h"
+
+#include <CLI/CLI.hpp>
+
+#include "base/status.h"
+#include "client/cli/support/output.h"
+
+namespace firn::cli {
+
+void PlanOptions::AddTo(CLI::App* app) {
+  auto* group = app->add_option_group("Precision plan",
+                                      "How the namespace's blocks are re-quantized; replaces the plan in force");
+  group->add_option("--key-method", key_method, "per-channel, balanced (needs --artifact) or rotated")
+      ->check(CLI::IsMember({"per-channel", "balanced", "rotated"}));
+  group->add_option("--artifact", artifact, "The KeyBalance artifact, 64 hexadecimal digits (see `firn calibrate`)");
+  group->add_option("--floor", floor, "Never coarser than this: int4, or int8/int4 for K and V apart");
+  group->add_option("--max-error", max_error, "A demotion above this relative error stops at a finer precision");
+  group->add_option("--keep-first", keep_first, "Leading tokens of a sequence kept exact");
+  group->add_option("--key-group", key_group, "Values that share a scale, keys");
+  group->add_option("--value-group", value_group, "Values that share a scale, values");
+  group->add_option("--tier-target", tier_targets, "TIER=PRECISION, overriding the tier's own; repeatable");
+}
+
+absl::StatusOr<std::optional<firnkv::PrecisionPlan>> PlanOptions::Plan() const {
+  bool any = !key_method.empty() || !artifact.empty() || !floor.empty() || max_error != 0 || keep_first.has_value() ||
+             key_group.has_value() || value_group.has_value() || !tier_targets.empty();
+  if (!any) return std::optional<firnkv::PrecisionPlan>();
+  firnkv::PrecisionPlan plan;
+  if (key_method == "balanced" || (key_method.empty() && !artifact.empty()))
+    plan.key_method = firnkv::KeyMethod::kBalancedRotated;
+  if (key_method == "rotated") plan.key_method = firnkv::KeyMethod::kRotated;
+  if (!artifact.empty()) {
+    plan.balance_artifact = firnkv::Digest::FromHex(artifact);
+    if (!plan.balance_artifact.has_value())
+      return InvalidArgument("--artifact {} is not 64 hexadecimal digits", artifact);
+  }
+  if (!floor.empty() && !ParsePair(floor, &plan.floor)) return InvalidArgument("--floor {} is not a precision", floor);
+  plan.max_relative_error = max_error;
+  if (keep_first.has_value()) plan.keep_first_tokens = *keep_first;
+  if (key_group.has_value()) plan.key_group = *key_group;
+  if (value_group.has_value()) plan.value_group = *value_group;
+  for (const std::string& target : tier_targets) {
+    size_t equals = target.find('=');
+    firnkv::PrecisionPair pair;
+    if (equals == std::string::npos || !ParsePair(target.substr(equals + 1), &pair)) {
+      return InvalidArgument("--tier-target {} is not TIER=PRECISION", target);
+    }
+    plan.tier_target[target.substr(0, equals)] = pair;
+  }
+  return std::optional(plan);
+}
+
+}  // namespace firn::cli

@@ -1,0 +1,123 @@
+#include "client/cli/support/selection.h"
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <set>
+
+#include "base/status.h"
+
+namespace firn::cli {
+
+using firnkv::BlockKey;
+using firnkv::Digest;
+
+void NamespaceOptions::AddTo(CLI::App* app) {
+  app->add_option("--ns", fingerprint, "Namespace, by its fingerprint (or the beginning of it)");
+  app->add_option("--model", model, "Namespace, by its model id");
+}
+
+absl::StatusOr<firnkv::Namespace> NamespaceOptions::Find(firnkv::Client* client) const {
+  FIRN_ASSIGN_OR_RETURN(std::vector<firnkv::Namespace> all, client->ListNamespaces());
+  std::vector<firnkv::Namespace> matching;
+  std::string listing;
+  for (const auto& ns : all) {
+    listing += fmt::format("\n  {}  {} {}", ns.fingerprint.Hex(), ns.facts.model_id, ns.facts.revision);
+    if (!fingerprint.empty() && !ns.fingerprint.Hex().starts_with(fingerprint)) continue;
+    if (!model.empty() && ns.facts.model_id != model) continue;
+    matching.push_back(ns);
+  }
+  if (matching.size() == 1) return matching[0];
+  if (all.empty()) return NotFound("the daemon knows no namespace yet: put something first");
+  return InvalidArgument("{} of {} namespaces match; name one with --ns:{}", matching.size(), all.size(), listing);
+}
+
+void FileOptions::AddTo(CLI::App* app, bool required) {
+  auto* option = app->add_option(required ? "file" : "--file", path, "A .safetensors or .npy file of K and V");
+  if (required) option->required();
+  app->add_option("--tokens", tokens_path,
+                  "Token ids, a .npy file (default: the file's `tokens`; without any, keys by content)");
+  app->add_option("--block-tokens", block_tokens, "Tokens of a block")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  if (required) app->add_option("--model", model, "Model id (default: the file's name)");
+  app->add_option("--revision", revision, "Revision of the model's weights");
+  app->add_flag("--pre-rope", pre_rope, "Take the keys before the rotary embedding (LAYER.k_pre_rope)");
+  app->add_option("--extra", extras, "Goes into every key: adapter, salt; repeatable, order matters");
+}
+
+absl::StatusOr<std::shared_ptr<const KvFile>> FileOptions::Open() const {
+  return KvFile::Open(path, {.tokens_path = tokens_path, .k_suffix = pre_rope ? "k_pre_rope" : "k"});
+}
+
+firnkv::NamespaceFacts FileOptions::FactsOf(const KvFile& file) const {
+  firnkv::NamespaceFacts facts = file.facts();
+  facts.model_id = model.empty() ? std::filesystem::path(path).stem().string() : model;
+  if (!revision.empty()) facts.revision = facts.revision.empty() ? revision : revision + ", " + facts.revision;
+  facts.block_tokens = block_tokens;
+  return facts;
+}
+
+std::vector<FileBlock> FileOptions::Blocks(const KvFile& file, const firnkv::Namespace& ns) const {
+  std::vector<std::string_view> views(extras.begin(), extras.end());
+  std::vector<Digest> keys;
+  if (!file.token_ids().empty()) keys = ns.Keys(file.token_ids(), views, /*with_tail=*/true);
+  std::vector<FileBlock> blocks;
+  for (uint32_t first = 0; first < file.tokens(); first += ns.facts.block_tokens) {
+    FileBlock block{
+        .key = {}, .parent = {}, .first = first, .count = std::min(ns.facts.block_tokens, file.tokens() - first)};
+    block.key = keys.empty() ? BlockKey::Opaque(file.ContentKey(first, block.count)) : BlockKey(keys[blocks.size()]);
+    if (!blocks.empty()) block.parent = blocks.back().key;
+    blocks.push_back(std::move(block));
+  }
+  return blocks;
+}
+
+void BlockOptions::AddTo(CLI::App* app) {
+  ns.AddTo(app);
+  file.AddTo(app, /*required=*/false);
+  app->add_option("--key", hex, "Block key, 64 hexadecimal digits; repeatable");
+  app->add_option("--opaque", opaque, "A caller's own key, as text; repeatable");
+  app->add_flag("--all", all, "All blocks of the namespace");
+}
+
+absl::StatusOr<std::vector<firnkv::BlockInfo>> ListAll(firnkv::Client* client, const firnkv::Namespace& ns) {
+  std::vector<firnkv::BlockInfo> out;
+  std::optional<Digest> after;
+  while (true) {
+    FIRN_ASSIGN_OR_RETURN(std::vector<firnkv::BlockInfo> page, client->List(ns, after));
+    if (page.empty()) return out;
+    after = page.back().key;
+    out.insert(out.end(), page.begin(), page.end());
+  }
+}
+
+absl::StatusOr<Selection> BlockOptions::Select(firnkv::Client* client) const {
+  int ways = !file.path.empty() + (!hex.empty() || !opaque.empty()) + all;
+  if (ways != 1)
+    return InvalidArgument("name blocks in one way: --file, --key and --opaque, or --all ({} given)", ways);
+  Selection out;
+  if (!file.path.empty()) {
+    FileOptions named = file;
+    named.model = ns.model;
+    FIRN_ASSIGN_OR_RETURN(std::shared_ptr<const KvFile> kv, named.Open());
+    FIRN_ASSIGN_OR_RETURN(out.ns, client->RegisterNamespace(named.FactsOf(*kv)));
+    for (const FileBlock& block : named.Blocks(*kv, out.ns)) out.keys.push_back(block.key);
+    return out;
+  }
+  FIRN_ASSIGN_OR_RETURN(out.ns, ns.Find(client));
+  for (const std::string& text : hex) {
+    auto digest = Digest::FromHex(text);
+    if (!digest.has_value()) return InvalidArgument("--key {} is not 64 hexadecimal digits", text);
+    out.keys.push_back(*digest);
+  }
+  for (const std::string& text : opaque) out.keys.push_back(BlockKey::Opaque(text));
+  if (!all) return out;
+  FIRN_ASSIGN_OR_RETURN(std::vector<firnkv::BlockInfo> blocks, ListAll(client, out.ns));
+  std::set<Digest> seen;  // A block of several shards is listed once a shard.
+  for (const auto& block : blocks) {
+    if (seen.insert(block.key).second) out.keys.push_back(block.key);
+  }
+  return out;
+}
+
+}  // namespace firn::cli
