@@ -15,7 +15,7 @@
 namespace firn {
 namespace {
 
-constexpr uint64_t kCapacityMin = kMiB, kCapacityMax = uint64_t{1} << 50;
+constexpr uint64_t kCapacityMin = kMiB, kNvmeCapacityMin = 32 * kMiB, kCapacityMax = uint64_t{1} << 50;
 constexpr size_t kConfigFileBytesMax = kMiB;
 
 bool IsName(std::string_view text, std::string_view extra) {
@@ -75,7 +75,8 @@ TierSettings ReadTier(TomlSection& section) {
   if (!tier.name.empty() && !IsName(tier.name, "_-")) section.Error("name", "allowed: letters, digits, - and _");
   ReadMedium(section, &tier);
   ReadPlace(section, &tier);
-  section.Bytes("capacity", &tier.capacity_bytes, kCapacityMin, kCapacityMax);
+  section.Bytes("capacity", &tier.capacity_bytes, tier.medium == Medium::kNvme ? kNvmeCapacityMin : kCapacityMin,
+                kCapacityMax);
   if (!section.Has("capacity")) section.Error("capacity", "missing; every tier has a capacity, such as \"64GiB\"");
   section.Precision("precision", &tier.precision, &tier.use_fp8);
   section.Precision("least", &tier.least, nullptr);
