@@ -78,11 +78,28 @@ void CopyScattered(const RunBytes& source, const MutableRunBytes& target) {
   }
 }
 
+RecordLayout LayoutOf(const RecordHeader& header, RunMask keep) {
+  RecordLayout layout;
+  layout.present = header.encoded & keep;
+  for (uint32_t i = 0; i < kRunIds; ++i) {
+    if (layout.present.Has(i)) layout.run_bytes[i] = header.runs[i].bytes;
+  }
+  layout.namespace_tag = NamespaceTag(header.identity.namespace_fingerprint);
+  layout.layers = header.shape.layers;
+  return layout;
+}
+
 uint64_t HeaderBytesBound(const RecordLayout& layout) {
   uint64_t bytes = kRecordHeaderFixedBytes;
   for (uint32_t i = 0; i < kRunIds; ++i) {
+    if (!layout.present.Has(i)) continue;
     // Every check but a run's last covers kCheckedBytesMin bytes at least.
-    if (layout.present.Has(i)) bytes += kRecordHeaderRunBytes + 8 * (layout.run_bytes[i] / kCheckedBytesMin + 1);
+    uint64_t checks = layout.run_bytes[i] / kCheckedBytesMin + 1;
+    if (layout.layers != 0) {
+      uint32_t joined = LayersPerCheck(layout.run_bytes[i] / layout.layers, layout.layers);
+      checks = layout.run_bytes[i] == 0 ? 0 : (layout.layers + joined - 1) / joined;
+    }
+    bytes += kRecordHeaderRunBytes + 8 * checks;
   }
   return std::min(bytes, kRecordHeaderBytesMax);
 }
@@ -99,12 +116,9 @@ EncodedBlock EncodedBlock::Narrowed(RunMask keep) const {
 }
 
 RecordLayout EncodedBlock::Layout(RunMask keep) const {
-  RecordLayout layout;
+  RecordLayout layout = header == nullptr ? RecordLayout{} : LayoutOf(*header, present & keep);
   layout.present = present & keep;
-  if (header != nullptr) layout.namespace_tag = NamespaceTag(header->identity.namespace_fingerprint);
-  for (uint32_t i = 0; i < kRunIds; ++i) {
-    if (layout.present.Has(i)) layout.run_bytes[i] = runs[i].size();
-  }
+  for (uint32_t i = 0; i < kRunIds; ++i) layout.run_bytes[i] = layout.present.Has(i) ? runs[i].size() : 0;
   return layout;
 }
 

@@ -76,9 +76,11 @@ inline uint64_t NamespaceTag(const Digest& namespace_fingerprint) { return names
 struct RecordLayout {
   RunMask present;
   std::array<uint64_t, kRunIds> run_bytes{};
-  // NamespaceTag of whoever will write here. Memory that another namespace used before is zeroed before it is handed
-  // out; where the tag is 0, for unknown, so is all used memory.
+  // Two things a medium may know ahead, 0 where unknown. NamespaceTag of whoever will write: memory that another
+  // namespace used before, and with 0 any used memory, is zeroed before it is handed out. And the block's layers, by
+  // which the header's length is known.
   uint64_t namespace_tag = 0;
+  uint32_t layers = 0;
   uint64_t TotalBytes() const {
     uint64_t total = 0;
     for (uint64_t bytes : run_bytes) total += bytes;
@@ -86,7 +88,10 @@ struct RecordLayout {
   }
 };
 
-// No header with these runs and checks by LayersPerCheck serializes to more.
+// The layout of a record with this header and these of its encoded runs; only their lengths need to be set.
+RecordLayout LayoutOf(const RecordHeader& header, RunMask keep = RunMask::All());
+
+// No header with these runs and checks by LayersPerCheck serializes to more; with known layers it has just these bytes.
 uint64_t HeaderBytesBound(const RecordLayout& layout);
 
 using MutableRuns = std::array<MutableRunBytes, kRunIds>;

@@ -12,13 +12,6 @@ namespace {
 
 bool IsHeld(const ArenaPiece& piece) { return piece.copies > 0 && piece.indexed == 0; }
 
-template <typename Visit>
-void VisitPieces(PieceMask pieces, Visit visit) {
-  for (uint32_t i = 0; i < kPiecesMax; ++i) {
-    if (pieces >> i & 1) visit(i);
-  }
-}
-
 }  // namespace
 
 Arena::Arena(std::string name, std::unique_ptr<MemoryRegion> region)
@@ -83,44 +76,36 @@ absl::StatusOr<ArenaRecord*> Arena::Reserve(const RecordLayout& layout, uint64_t
   return record.release();
 }
 
-bool Arena::TakePiece(ArenaRecord* record, uint32_t piece, uint64_t tag, DirtyChunks* dirty, uint32_t* taken) {
-  ChunkPlan plan = PlanChunks(record->piece(piece).bytes);
-  std::span<uint64_t> chunks = record->chunks(piece);
-  for (*taken = 0; *taken < plan.chunks(); ++*taken) {
-    bool page = *taken < plan.pages;
-    auto chunk = page ? pool_.TakePage(tag) : pool_.TakeSlot(plan.slots[*taken - plan.pages]);
-    if (!chunk.has_value()) return false;
-    chunks[*taken] = chunk->offset;
-    if (chunk->dirty) dirty->push_back({region_->base() + chunk->offset, plan.chunk_bytes(*taken)});
-  }
-  return true;
-}
-
 bool Arena::TakeChunks(ArenaRecord* record, uint64_t tag, DirtyChunks* dirty) {
-  uint32_t taken = 0, piece = 0;
-  bool fits = true;
-  for (; piece < kPiecesMax; ++piece) {
-    if (!record->Has(piece)) continue;
-    fits = TakePiece(record, piece, tag, dirty, &taken);
-    if (!fits) break;
-  }
-  if (fits && UsedBytes() <= CapacityBytes()) return true;
-  if (!fits) FreeChunks(*record, piece, taken);
-  for (uint32_t i = 0; i < piece; ++i) {
-    if (record->Has(i)) FreeChunks(*record, i, PlanChunks(record->piece(i).bytes).chunks());
-  }
+  uint64_t wanted = 0, taken = 0;
+  record->VisitPieces(record->pieces(), [&](uint32_t, const ChunkPlan& plan, std::span<uint64_t> offsets) {
+    for (uint32_t c = 0; c < plan.chunks(); ++c, ++wanted) {
+      if (taken < wanted) continue;  // One before it was not to be had.
+      auto chunk = c < plan.pages ? pool_.TakePage(tag) : pool_.TakeSlot(plan.slots[c - plan.pages]);
+      if (!chunk.has_value()) continue;
+      offsets[c] = chunk->offset;
+      if (chunk->dirty) dirty->push_back({region_->base() + chunk->offset, plan.chunk_bytes(c)});
+      ++taken;
+    }
+  });
+  if (taken == wanted && UsedBytes() <= CapacityBytes()) return true;
+  record->VisitPieces(record->pieces(), [&](uint32_t, ChunkPlan plan, std::span<uint64_t> offsets) {
+    uint64_t count = std::min<uint64_t>(taken, plan.chunks());
+    taken -= count;
+    plan.slot_count = static_cast<uint32_t>(count - std::min<uint64_t>(count, plan.pages));
+    plan.pages = static_cast<uint32_t>(std::min<uint64_t>(count, plan.pages));
+    FreeChunks(plan, offsets.first(count));
+  });
   return false;
 }
 
-void Arena::FreeChunks(const ArenaRecord& record, uint32_t piece, uint32_t count) {
-  ChunkPlan plan = PlanChunks(record.piece(piece).bytes);
-  std::span<const uint64_t> chunks = record.chunks(piece);
+void Arena::FreeChunks(const ChunkPlan& plan, std::span<const uint64_t> offsets) {
   // From the back, so that the pool hands neighbours out in rising order again.
-  for (uint32_t i = count; i > 0; --i) {
+  for (uint32_t i = plan.chunks(); i > 0; --i) {
     if (i - 1 < plan.pages) {
-      pool_.FreePage(chunks[i - 1]);
+      pool_.FreePage(offsets[i - 1]);
     } else {
-      pool_.FreeSlot(chunks[i - 1], plan.slots[i - 1 - plan.pages]);
+      pool_.FreeSlot(offsets[i - 1], plan.slots[i - 1 - plan.pages]);
     }
   }
 }
@@ -134,10 +119,10 @@ void Arena::Unlink(ArenaRecord* record) {
 void Arena::Abort(ArenaRecord* draft) {
   std::lock_guard lock(mu_);
   FIRN_CHECK(draft->draft);
-  VisitPieces(draft->pieces(), [&](uint32_t i) {
-    stored_bytes_ -= draft->stored_bytes(i);
-    draft_bytes_ -= draft->stored_bytes(i);
-    FreeChunks(*draft, i, static_cast<uint32_t>(draft->chunks(i).size()));
+  draft->VisitPieces(draft->pieces(), [&](uint32_t, const ChunkPlan& plan, std::span<uint64_t> offsets) {
+    stored_bytes_ -= plan.bytes();
+    draft_bytes_ -= plan.bytes();
+    FreeChunks(plan, offsets);
   });
   Unlink(draft);
 }
@@ -147,21 +132,20 @@ void Arena::Publish(ArenaRecord* draft, uint64_t namespace_tag) {
   FIRN_CHECK(draft->draft);
   draft->draft = false;
   ++copies_;
-  VisitPieces(draft->pieces(), [&](uint32_t i) {
-    draft_bytes_ -= draft->stored_bytes(i);
+  draft->VisitPieces(draft->pieces(), [&](uint32_t i, const ChunkPlan& plan, std::span<uint64_t> offsets) {
+    draft_bytes_ -= plan.bytes();
     draft->piece(i).copies = draft->piece(i).indexed = 1;
-    uint32_t pages = PlanChunks(draft->piece(i).bytes).pages;
-    for (uint64_t offset : draft->chunks(i).first(pages)) pool_.TagPage(offset, namespace_tag);
+    for (uint64_t offset : offsets.first(plan.pages)) pool_.TagPage(offset, namespace_tag);
   });
 }
 
 void Arena::Share(ArenaRecord* record, PieceMask pieces) {
   std::lock_guard lock(mu_);
   ++copies_;
-  VisitPieces(pieces, [&](uint32_t i) {
+  record->VisitPieces(pieces, [&](uint32_t i, const ChunkPlan& plan, std::span<uint64_t>) {
     ArenaPiece& piece = record->piece(i);
     FIRN_CHECK(piece.copies > 0 && piece.copies < UINT16_MAX);
-    if (IsHeld(piece)) held_bytes_ -= record->stored_bytes(i);
+    if (IsHeld(piece)) held_bytes_ -= plan.bytes();
     ++piece.copies;
     ++piece.indexed;
   });
@@ -170,51 +154,49 @@ void Arena::Share(ArenaRecord* record, PieceMask pieces) {
 void Arena::Unindex(ArenaRecord* record, PieceMask pieces) {
   std::lock_guard lock(mu_);
   --copies_;
-  VisitPieces(pieces, [&](uint32_t i) {
+  record->VisitPieces(pieces, [&](uint32_t i, const ChunkPlan& plan, std::span<uint64_t>) {
     ArenaPiece& piece = record->piece(i);
     FIRN_CHECK(piece.indexed > 0);
     --piece.indexed;
-    if (IsHeld(piece)) held_bytes_ += record->stored_bytes(i);
+    if (IsHeld(piece)) held_bytes_ += plan.bytes();
   });
 }
 
 void Arena::Release(ArenaRecord* record, PieceMask pieces, bool indexed) {
   std::lock_guard lock(mu_);
   if (indexed) --copies_;
-  VisitPieces(pieces, [&](uint32_t i) {
+  record->VisitPieces(pieces, [&](uint32_t i, const ChunkPlan& plan, std::span<uint64_t> offsets) {
     ArenaPiece& piece = record->piece(i);
     FIRN_CHECK(piece.copies > 0);
-    if (IsHeld(piece)) held_bytes_ -= record->stored_bytes(i);
+    if (IsHeld(piece)) held_bytes_ -= plan.bytes();
     --piece.copies;
     if (indexed) --piece.indexed;
-    if (IsHeld(piece)) held_bytes_ += record->stored_bytes(i);
+    if (IsHeld(piece)) held_bytes_ += plan.bytes();
     if (piece.copies > 0) return;
-    stored_bytes_ -= record->stored_bytes(i);
-    FreeChunks(*record, i, static_cast<uint32_t>(record->chunks(i).size()));
+    stored_bytes_ -= plan.bytes();
+    FreeChunks(plan, offsets);
   });
   // Every copy has the header: it goes last.
   if (record->piece(kHeaderPiece).copies == 0) Unlink(record);
 }
 
-MutableRunBytes Arena::Bytes(const ArenaRecord& record, uint32_t piece) const {
-  MutableRunBytes run;
-  uint64_t left = record.piece(piece).bytes;
-  ChunkPlan plan = PlanChunks(left);
-  std::span<const uint64_t> chunks = record.chunks(piece);
-  uint64_t begin = 0, end = 0;  // Arena offsets of the span being joined.
-  for (uint32_t i = 0; i < plan.chunks(); ++i) {
-    uint64_t bytes = std::min(left, plan.chunk_bytes(i));
-    if (i > 0 && chunks[i] == end) {
+Arena::PieceBytes Arena::Bytes(const ArenaRecord& record, PieceMask pieces) const {
+  PieceBytes out;
+  record.VisitPieces(pieces, [&](uint32_t piece, const ChunkPlan& plan, std::span<const uint64_t> offsets) {
+    uint64_t left = record.piece(piece).bytes;
+    uint64_t begin = 0, end = 0;  // Arena offsets of the span being joined.
+    for (uint32_t i = 0; i < plan.chunks(); ++i) {
+      uint64_t bytes = std::min(left, plan.chunk_bytes(i));
+      if (i == 0 || offsets[i] != end) {
+        out[piece].Append({region_->base() + begin, end - begin});
+        begin = end = offsets[i];
+      }
       end += bytes;
-    } else {
-      run.Append({region_->base() + begin, end - begin});
-      begin = chunks[i];
-      end = begin + bytes;
+      left -= bytes;
     }
-    left -= bytes;
-  }
-  run.Append({region_->base() + begin, end - begin});
-  return run;
+    out[piece].Append({region_->base() + begin, end - begin});
+  });
+  return out;
 }
 
 TierUsage Arena::Usage() const {
@@ -233,24 +215,24 @@ absl::Status Arena::AuditForTest() const {
   std::lock_guard lock(mu_);
   uint64_t pages = 0, slots = 0, stored = 0, drafts = 0, held = 0;
   std::unordered_set<uint64_t> owned;
+  absl::Status found;
   for (const ArenaRecord* record = records_; record != nullptr; record = record->next) {
-    for (uint32_t i = 0; i < kPiecesMax; ++i) {
-      if (!record->Has(i) || (!record->draft && record->piece(i).copies == 0)) continue;
-      ChunkPlan plan = PlanChunks(record->piece(i).bytes);
+    record->VisitPieces(record->pieces(), [&](uint32_t i, const ChunkPlan& plan, std::span<const uint64_t> offsets) {
+      if (!record->draft && record->piece(i).copies == 0) return;
       stored += plan.bytes();
       if (record->draft) drafts += plan.bytes();
       if (IsHeld(record->piece(i))) held += plan.bytes();
       for (uint32_t c = 0; c < plan.chunks(); ++c) {
-        uint64_t offset = record->chunks(i)[c];
         bool page = c < plan.pages;
         ++(page ? pages : slots);
-        if (!owned.insert(offset).second) return InternalError("{}: offset {} is owned twice", name_, offset);
-        if (page ? !pool_.IsTakenPage(offset) : !pool_.IsTakenSlot(offset, plan.slots[c - plan.pages])) {
-          return InternalError("{}: offset {} is owned and not taken", name_, offset);
+        if (!owned.insert(offsets[c]).second) found = InternalError("{}: offset {} is owned twice", name_, offsets[c]);
+        if (page ? !pool_.IsTakenPage(offsets[c]) : !pool_.IsTakenSlot(offsets[c], plan.slots[c - plan.pages])) {
+          found = InternalError("{}: offset {} is owned and not taken", name_, offsets[c]);
         }
       }
-    }
+    });
   }
+  FIRN_RETURN_IF_ERROR(found);
   if (stored != stored_bytes_ || drafts != draft_bytes_ || held != held_bytes_) {
     return InternalError("{}: stored {} counted {}, drafts {} counted {}, held {} counted {}", name_, stored,
                          stored_bytes_, drafts, draft_bytes_, held, held_bytes_);

@@ -8,6 +8,7 @@
 // the bytes.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -49,8 +50,9 @@ class Arena {
   // A copy is gone: pieces that no other copy uses are freed, and with the last of them the record.
   void Release(ArenaRecord* record, PieceMask pieces, bool indexed);
 
-  // The memory of a piece, neighbouring chunks joined.
-  MutableRunBytes Bytes(const ArenaRecord& record, uint32_t piece) const;
+  // The memory of some pieces, neighbouring chunks joined.
+  using PieceBytes = std::array<MutableRunBytes, kPiecesMax>;
+  PieceBytes Bytes(const ArenaRecord& record, PieceMask pieces) const;
   TierUsage Usage() const;
   // Recounts everything.
   absl::Status AuditForTest() const;
@@ -60,8 +62,7 @@ class Arena {
   using DirtyChunks = std::vector<MutableByteSpan>;
 
   bool TakeChunks(ArenaRecord* record, uint64_t tag, DirtyChunks* dirty);  // Needs mu_; all or nothing.
-  bool TakePiece(ArenaRecord* record, uint32_t piece, uint64_t tag, DirtyChunks* dirty, uint32_t* taken);
-  void FreeChunks(const ArenaRecord& record, uint32_t piece, uint32_t count);
+  void FreeChunks(const ChunkPlan& plan, std::span<const uint64_t> offsets);
   void Unlink(ArenaRecord* record);
   uint64_t UsedBytes() const { return (pool_.pages() - pool_.free_pages()) * kArenaPageBytes; }
   uint64_t CapacityBytes() const { return std::min(limit_bytes_, pool_.pages() * kArenaPageBytes); }

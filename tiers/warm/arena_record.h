@@ -7,10 +7,12 @@
 // reserve.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <memory>
 #include <span>
 
+#include "base/check.h"
 #include "codecs/types.h"
 #include "tiers/warm/size_classes.h"
 
@@ -38,11 +40,22 @@ class ArenaRecord {
   bool Has(uint32_t piece) const { return pieces_ >> piece & 1; }
   ArenaPiece& piece(uint32_t index) { return words_[PlaceOf(index)].piece; }
   const ArenaPiece& piece(uint32_t index) const { return words_[PlaceOf(index)].piece; }
-  // Arena offsets of a piece's chunks, in order; their lengths are those of PlanChunks(piece(index).bytes).
-  std::span<uint64_t> chunks(uint32_t index);
-  std::span<const uint64_t> chunks(uint32_t index) const { return const_cast<ArenaRecord*>(this)->chunks(index); }
-  // What a piece takes of the arena.
-  uint64_t stored_bytes(uint32_t index) const { return PlanChunks(piece(index).bytes).bytes(); }
+  // visit(index, plan, offsets) for each of `pieces` in order: `offsets` are the places of its chunks in the arena.
+  template <typename Visit>
+  void VisitPieces(PieceMask pieces, Visit visit) {
+    Word* at = words_.get() + std::popcount(pieces_);
+    for (uint32_t i = 0; i < kPiecesMax; ++i) {
+      if (!Has(i)) continue;
+      ChunkPlan plan = PlanChunks(piece(i).bytes);
+      if (pieces >> i & 1) visit(i, plan, std::span<uint64_t>(&at->chunk, plan.chunks()));
+      at += plan.chunks();
+    }
+  }
+  template <typename Visit>
+  void VisitPieces(PieceMask pieces, Visit visit) const {
+    const_cast<ArenaRecord*>(this)->VisitPieces(
+        pieces, [&](uint32_t i, const ChunkPlan& plan, std::span<const uint64_t> offsets) { visit(i, plan, offsets); });
+  }
 
   ArenaRecord* previous = nullptr;  // The arena's list of records.
   ArenaRecord* next = nullptr;
@@ -55,7 +68,10 @@ class ArenaRecord {
     uint64_t chunk;
   };
   static_assert(sizeof(Word) == 8);
-  uint32_t PlaceOf(uint32_t index) const;
+  uint32_t PlaceOf(uint32_t index) const {
+    FIRN_DCHECK(Has(index));
+    return static_cast<uint32_t>(std::popcount(static_cast<unsigned>(pieces_) & ((1u << index) - 1)));
+  }
 
   PieceMask pieces_;
   std::unique_ptr<Word[]> words_;  // The pieces in order, then the chunks of each in order.

@@ -14,19 +14,20 @@ class ArenaDraft final : public Draft {
   ArenaDraft(std::shared_ptr<Arena> arena, ArenaRecord* record, const RecordLayout& layout)
       : arena_(std::move(arena)), record_(record) {
     layout_ = layout;
-    for (uint32_t i = 0; i < kRunIds; ++i) {
-      if (layout.present.Has(i)) runs_[i] = arena_->Bytes(*record, i);
-    }
+    Arena::PieceBytes pieces = arena_->Bytes(*record, record->pieces());
+    for (uint32_t i = 0; i < kRunIds; ++i) runs_[i] = std::move(pieces[i]);
+    header_ = std::move(pieces[kHeaderPiece]);
   }
   ~ArenaDraft() override {
     if (record_ != nullptr) arena_->Abort(record_);
   }
-  const ArenaRecord& record() const { return *record_; }
+  const MutableRunBytes& header() const { return header_; }
   ArenaRecord* Release() { return std::exchange(record_, nullptr); }
 
  private:
   const std::shared_ptr<Arena> arena_;
   ArenaRecord* record_;
+  MutableRunBytes header_;
 };
 
 class ArenaCopy final : public Copy {
@@ -37,10 +38,9 @@ class ArenaCopy final : public Copy {
 
   RunMask Runs() const override { return runs_; }
   uint64_t StoredBytes() const override {
-    uint64_t total = record_->stored_bytes(kHeaderPiece);
-    for (uint32_t i = 0; i < kRunIds; ++i) {
-      if (runs_.Has(i)) total += record_->stored_bytes(i);
-    }
+    uint64_t total = 0;
+    std::as_const(*record_).VisitPieces(
+        PiecesOf(runs_), [&](uint32_t, const ChunkPlan& plan, std::span<const uint64_t>) { total += plan.bytes(); });
     return total;
   }
   ArenaRecord* record() const { return record_; }
@@ -84,7 +84,7 @@ void ArenaTier::CommitImpl(std::unique_ptr<Draft> draft, std::shared_ptr<const R
   uint64_t tag = NamespaceTag(header->identity.namespace_fingerprint);
   FIRN_CHECK(draft->layout().namespace_tag == 0 || draft->layout().namespace_tag == tag);
   std::vector<uint8_t> serialized = SerializeHeader(*header);
-  MutableRunBytes room = arena_->Bytes(arena_draft.record(), kHeaderPiece);
+  const MutableRunBytes& room = arena_draft.header();
   if (serialized.size() > room.size()) {
     return done(InternalError("{}: a header of {} bytes, {} were reserved", name(), serialized.size(), room.size()));
   }
@@ -96,17 +96,16 @@ void ArenaTier::CommitImpl(std::unique_ptr<Draft> draft, std::shared_ptr<const R
 
 void ArenaTier::ReadImpl(CopyPtr copy, const Identity& identity, RunMask runs, ReadDone done) {
   const auto& arena_copy = static_cast<const ArenaCopy&>(*copy);
-  const ArenaRecord& record = *arena_copy.record();
+  RunMask present = runs & arena_copy.Runs();
+  Arena::PieceBytes pieces = arena_->Bytes(*arena_copy.record(), PiecesOf(present));
   std::vector<uint8_t> storage;
-  auto header = ParseHeader(Joined(arena_->Bytes(record, kHeaderPiece), &storage), nullptr);
+  auto header = ParseHeader(Joined(pieces[kHeaderPiece], &storage), nullptr);
   if (!header.ok()) return done(DataLoss("{}: {}", name(), Message(header.status())));
   if (header->identity != identity) return done(DataLoss("{}: the record there is another's", name()));
   EncodedBlock block;
   block.header = std::make_shared<const RecordHeader>(*std::move(header));
-  block.present = runs & arena_copy.Runs();
-  for (uint32_t i = 0; i < kRunIds; ++i) {
-    if (block.present.Has(i)) block.runs[i] = arena_->Bytes(record, i);
-  }
+  block.present = present;
+  for (uint32_t i = 0; i < kRunIds; ++i) block.runs[i] = pieces[i];
   block.owner = std::move(copy);
   done(std::move(block));
 }

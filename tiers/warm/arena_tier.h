@@ -1,10 +1,13 @@
 // A tier over an arena: DRAM, and with another region CXL memory. Not persistent.
 //
 // Reading returns views of the arena itself; nothing is copied, and the view keeps its bytes. A copy holds its header
-// serialized in the arena, so a stored block costs ordinary memory only for its chunk list (about 250 bytes for a
-// nested block of one page a run). Narrowing makes another copy that shares the runs that stay; the others are freed
-// when the old copy's last holder drops it. The copy's bytes in use are runs and header, each rounded up to its chunks.
-// held_bytes: pieces whose copies have all been forgotten (Forget) and are still held.
+// serialized in the arena, so a stored block costs little ordinary memory: 180 bytes for a small one at source
+// precision, 270 for a nested one, and 8 more for each further page.
+//
+// Narrowing makes another copy that shares the runs that stay; the others are freed when the old copy's last holder
+// drops it. StoredBytes counts runs and header, each rounded up to its chunks; held_bytes counts the pieces whose
+// copies have all been forgotten (Forget) and are still held.
+//
 // Threads, ownership and errors: as tiers/tier.h. DataLoss where a header in the arena no longer checks, or is
 // another's.
 #pragma once

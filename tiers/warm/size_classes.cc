@@ -65,7 +65,8 @@ ChunkPlan PlanChunks(uint64_t bytes) {
   uint64_t worth_bytes = best_bytes / 8 * 7;
   for (uint32_t first = 0; first < kTable.count && best_bytes > kArenaPageBytes / 8; ++first) {
     uint64_t slot = SlotBytes(first);
-    if (slot >= tail || tail - slot > slot) continue;
+    if (slot >= tail) continue;
+    if (tail - slot > slot) break;
     uint8_t second = ClassFor(tail - slot);
     uint64_t both = slot + SlotBytes(second);
     if (both > worth_bytes || both >= best_bytes) continue;
