@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -37,10 +38,11 @@ struct EncodeSpec {
   std::shared_ptr<const KeyBalance> balance;  // Needed by kBalancedRotated.
 };
 
-// The outcome of PrepareEncode.
+// The outcome of PlanEncode and PrepareEncode.
 struct EncodePlan {
   RecordHeader header;  // Without checks and errors.
   RecordLayout layout;
+  bool surveyed = true;  // False: Encode has yet to find out whether the values fit, and is Aborted where they do not.
 };
 
 // The plan for source bytes as they are: what Put stores. `scales` says that FP8 values come with scales in kMeta
@@ -54,6 +56,10 @@ bool HasNonFinite(const EncodedBlock& source);
 // narrowed (see CanNarrow); otherwise it is decoded at its finest class first. A block flagged kNonFinite is planned as identity.
 absl::StatusOr<EncodePlan> PrepareEncode(const EncodedBlock& source, const EncodeSpec& spec, const ArtifactSource& artifacts);
 
+// The plan that PrepareEncode gives nearly always, made without reading a value; Encode then reads the source once instead of
+// twice. Where Encode is Aborted, PrepareEncode knows better: EncodeInto does both.
+absl::StatusOr<EncodePlan> PlanEncode(const EncodedBlock& source, const EncodeSpec& spec);
+
 // True where `target` is reached by dropping runs alone: no arithmetic, the header stays.
 bool CanNarrow(const EncodedBlock& source, ClassPair target);
 
@@ -61,6 +67,15 @@ bool CanNarrow(const EncodedBlock& source, ClassPair target);
 absl::StatusOr<std::shared_ptr<const RecordHeader>> Encode(const EncodedBlock& source, const EncodeSpec& spec,
                                                            const ArtifactSource& artifacts, const EncodePlan& plan,
                                                            const MutableRuns& runs);
+
+// Plans, allocates and encodes. `allocate` gives memory for a plan's runs; it is called a second time, for another layout, where
+// values need wider metadata or must stay as they are, and what it gave first is then not used.
+struct EncodeResult {
+  std::shared_ptr<const RecordHeader> header;
+  RecordLayout layout;
+};
+absl::StatusOr<EncodeResult> EncodeInto(const EncodedBlock& source, const EncodeSpec& spec, const ArtifactSource& artifacts,
+                                        const std::function<absl::StatusOr<MutableRuns>(const EncodePlan&)>& allocate);
 
 struct DecodeRequest {
   DType out = DType::kFp16;             // FP16, BF16 or FP32; the source's own dtype gives exact bytes from identity codings.

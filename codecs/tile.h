@@ -22,6 +22,18 @@ struct ChannelTransform {
   float uniform_scale = 1.0f;
 };
 
+// What a look at source values says about coding them.
+struct Survey {
+  bool non_finite = false;    // NaN or Inf among the values.
+  bool out_of_range = false;  // A range that FP32 arithmetic cannot hold.
+  bool needs_float = false;   // Scales or minima that the coding's metadata type cannot hold well.
+  void Join(const Survey& other) {
+    non_finite |= other.non_finite;
+    out_of_range |= other.out_of_range;
+    needs_float |= other.needs_float;
+  }
+};
+
 struct EncodeTile {
   const PartCoding* coding = nullptr;
   uint32_t width = 0;
@@ -30,6 +42,8 @@ struct EncodeTile {
   const uint8_t* source = nullptr;
   ChannelTransform transform;
   std::array<uint8_t*, kRunKinds> runs{};  // By RunKind; null where the record has no such run.
+  // Where not null, encoding joins to it what it finds; codes of values that turn out not to fit mean nothing.
+  Survey* survey = nullptr;
 
   uint8_t* run(RunKind kind) const { return runs[static_cast<size_t>(kind)]; }
 };
@@ -47,18 +61,6 @@ struct DecodeTile {
   std::array<const uint8_t*, kRunKinds> runs{};
 
   const uint8_t* run(RunKind kind) const { return runs[static_cast<size_t>(kind)]; }
-};
-
-// What a look at source values says about coding them.
-struct Survey {
-  bool non_finite = false;    // NaN or Inf among the values.
-  bool out_of_range = false;  // A range that FP32 arithmetic cannot hold.
-  bool needs_float = false;   // Scales or minima that the coding's metadata type cannot hold well.
-  void Join(const Survey& other) {
-    non_finite |= other.non_finite;
-    out_of_range |= other.out_of_range;
-    needs_float |= other.needs_float;
-  }
 };
 
 }  // namespace firn

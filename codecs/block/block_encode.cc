@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "codecs/block/error_sampler.h"
 #include "codecs/block/head_decoder.h"
+#include "codecs/block/layer_checks.h"
 #include "codecs/block/run_cursor.h"
 #include "codecs/block/source_rows.h"
 #include "codecs/block_codec.h"
@@ -16,23 +17,32 @@ namespace {
 class PartEncoder {
  public:
   PartEncoder(PartGeometry geometry, HeadTransform transform, SourceRows rows, PrecisionClass finest, RunMask runs,
-              const MutableRuns& to)
+              const MutableRuns& to, LayerChecks* checks)
       : geometry_(std::move(geometry)),
         transform_(std::move(transform)),
         rows_(std::move(rows)),
         sampler_(geometry_, finest),
         writers_{Writer(runs, to, RunKind::kMeta), Writer(runs, to, RunKind::kExact),
                  Writer(runs, to, RunKind::kP2),   Writer(runs, to, RunKind::kP4),
-                 Writer(runs, to, RunKind::kP8),   Writer(runs, to, RunKind::kWhole)} {
+                 Writer(runs, to, RunKind::kP8),   Writer(runs, to, RunKind::kWhole)},
+        checks_(checks) {
     for (uint32_t kind = 0; kind < kRunKinds; ++kind)
       written_[kind] = runs.Has(static_cast<RunKind>(kind), geometry_.part());
   }
 
-  // Returns the errors of the classes encoded; `before` is the source's own.
-  PartErrors Run(float before) {
+  // Returns the errors of the classes encoded; `before` is the source's own. Aborted where `survey` is asked for and finds that
+  // the values do not fit the plan.
+  absl::StatusOr<PartErrors> Run(float before, bool survey) {
     for (uint32_t layer = 0; layer < geometry_.shape().layers; ++layer) {
       CopySourceScales(layer);
-      for (uint32_t head = 0; head < geometry_.shape().heads; ++head) EncodeHead(layer, head);
+      for (uint32_t head = 0; head < geometry_.shape().heads; ++head) {
+        Survey found;
+        EncodeHead(layer, head, survey ? &found : nullptr);
+        if (found.non_finite || found.out_of_range || found.needs_float) {
+          return Aborted("values of layer {}, head {} do not fit the metadata planned for them", layer, head);
+        }
+      }
+      checks_->AddLayer(geometry_.part());
     }
     return sampler_.Errors(before);
   }
@@ -55,7 +65,7 @@ class PartEncoder {
           geometry_.shape().heads * sizeof(float));
   }
 
-  void EncodeHead(uint32_t layer, uint32_t head) {
+  void EncodeHead(uint32_t layer, uint32_t head, Survey* survey) {
     rows_.SelectHead(layer, head);
     if (geometry_.exact_tokens() > 0) {
       Write(RunKind::kExact, geometry_.ExactOffset(layer, head), rows_.ExactRows(),
@@ -66,6 +76,7 @@ class PartEncoder {
     tile.width = geometry_.shape().width;
     tile.in = rows_.type();
     tile.transform = transform_.For(layer, head);
+    tile.survey = survey;
     uint32_t coded = geometry_.coded_tokens();
     for (uint32_t token = 0; token < coded; token += tile.tokens) {
       tile.tokens = std::min(geometry_.tile_tokens(), coded - token);
@@ -87,6 +98,7 @@ class PartEncoder {
   ErrorSampler sampler_;
   std::array<WriteCursor, kRunKinds> writers_;
   std::array<bool, kRunKinds> written_{};
+  LayerChecks* const checks_;
 };
 
 RunMask RunsOfPart(RunMask runs, Part part) {
@@ -106,15 +118,15 @@ float ErrorBefore(const RecordHeader& header, Part part, PrecisionClass availabl
 }
 
 absl::Status EncodePart(const EncodedBlock& source, const EncodeSpec& spec, const ArtifactSource& artifacts, Part part,
-                        RecordHeader* header, const MutableRuns& runs) {
+                        bool survey, RecordHeader* header, const MutableRuns& runs, LayerChecks* checks) {
   FIRN_ASSIGN_OR_RETURN(PartGeometry geometry, PartGeometry::Of(*header, part));
   FIRN_ASSIGN_OR_RETURN(auto transform, HeadTransform::Create(geometry.coding(), geometry.shape(), spec.balance));
   FIRN_ASSIGN_OR_RETURN(auto rows,
                         SourceRows::Create(source, part, artifacts, header->exact_tokens, geometry.is_source()));
   PrecisionClass finest = ClassOfPart(ClassOf(*header, header->encoded), part);
   float before = ErrorBefore(*source.header, part, rows.decoder().precision());
-  PartEncoder encoder(std::move(geometry), std::move(transform), std::move(rows), finest, header->encoded, runs);
-  header->errors[static_cast<size_t>(part)] = encoder.Run(before);
+  PartEncoder encoder(std::move(geometry), std::move(transform), std::move(rows), finest, header->encoded, runs, checks);
+  FIRN_ASSIGN_OR_RETURN(header->errors[static_cast<size_t>(part)], encoder.Run(before, survey));
   return absl::OkStatus();
 }
 
@@ -153,23 +165,37 @@ absl::StatusOr<std::shared_ptr<const RecordHeader>> Encode(const EncodedBlock& s
   FIRN_RETURN_IF_ERROR(CheckPlan(source, plan, runs));
   auto header = std::make_shared<RecordHeader>(plan.header);
   bool same_identity = header->identity == source.header->identity;
-  RunMask unchecked;
+  LayerChecks checks(header.get(), runs);
   for (Part part : kParts) {
     RunMask of_part = RunsOfPart(plan.layout.present, part);
     if (of_part.Empty()) continue;
     bool kept = plan.header.CodingOf(part) == source.header->CodingOf(part) &&
                 plan.header.exact_tokens == source.header->exact_tokens;
-    if (kept) {
-      FIRN_RETURN_IF_ERROR(CopyRuns(source, of_part, header.get(), runs));
-    } else {
-      FIRN_RETURN_IF_ERROR(EncodePart(source, spec, artifacts, part, header.get(), runs));
+    if (!kept) {
+      FIRN_RETURN_IF_ERROR(
+          EncodePart(source, spec, artifacts, part, !plan.surveyed, header.get(), runs, &checks));
+      continue;
     }
-    if (!kept || !same_identity) unchecked |= of_part;
+    FIRN_RETURN_IF_ERROR(CopyRuns(source, of_part, header.get(), runs));
+    for (uint32_t layer = 0; layer < header->shape.layers && !same_identity; ++layer) checks.AddLayer(part);
   }
-  std::array<RunBytes, kRunIds> bytes;
-  for (uint32_t i = 0; i < kRunIds; ++i) bytes[i] = runs[i];
-  ComputeChecks(header.get(), unchecked, bytes);
   return std::shared_ptr<const RecordHeader>(std::move(header));
+}
+
+absl::StatusOr<EncodeResult> EncodeInto(const EncodedBlock& source, const EncodeSpec& spec,
+                                        const ArtifactSource& artifacts,
+                                        const std::function<absl::StatusOr<MutableRuns>(const EncodePlan&)>& allocate) {
+  FIRN_ASSIGN_OR_RETURN(EncodePlan plan, PlanEncode(source, spec));
+  for (bool careful : {false, true}) {
+    if (careful) {
+      FIRN_ASSIGN_OR_RETURN(plan, PrepareEncode(source, spec, artifacts));
+    }
+    FIRN_ASSIGN_OR_RETURN(MutableRuns runs, allocate(plan));
+    auto header = Encode(source, spec, artifacts, plan, runs);
+    if (header.ok()) return EncodeResult{*std::move(header), plan.layout};
+    if (!absl::IsAborted(header.status()) || plan.surveyed) return header.status();
+  }
+  return InternalError("a surveyed plan was aborted");
 }
 
 }  // namespace firn

@@ -137,8 +137,7 @@ absl::Status CheckSpec(const EncodeSpec& spec, const RecordHeader& header) {
 
 }  // namespace
 
-absl::StatusOr<EncodePlan> PrepareEncode(const EncodedBlock& source, const EncodeSpec& spec,
-                                         const ArtifactSource& artifacts) {
+absl::StatusOr<EncodePlan> PlanEncode(const EncodedBlock& source, const EncodeSpec& spec) {
   if (source.header == nullptr) return InvalidArgument("a block without a header");
   const RecordHeader& header = *source.header;
   FIRN_RETURN_IF_ERROR(CheckRunLengths(header));
@@ -158,9 +157,19 @@ absl::StatusOr<EncodePlan> PrepareEncode(const EncodedBlock& source, const Encod
     return NarrowingPlan(source, spec.target, 0);
   }
   planned.exact_tokens = exact_tokens;
+  FIRN_ASSIGN_OR_RETURN(EncodePlan plan, PlanOf(std::move(planned), source, spec.target));
+  plan.surveyed = false;
+  return plan;
+}
+
+absl::StatusOr<EncodePlan> PrepareEncode(const EncodedBlock& source, const EncodeSpec& spec,
+                                         const ArtifactSource& artifacts) {
+  FIRN_ASSIGN_OR_RETURN(EncodePlan plan, PlanEncode(source, spec));
+  if (plan.surveyed) return plan;
+  RecordHeader planned = plan.header;
   for (Part part : kParts) {
     PartCoding& coding = planned.coding[static_cast<size_t>(part)];
-    if (coding == header.CodingOf(part)) continue;
+    if (coding == source.header->CodingOf(part)) continue;
     FIRN_ASSIGN_OR_RETURN(Survey survey, SurveyPart(source, planned, part, artifacts, spec.balance));
     if (survey.non_finite || survey.out_of_range) {
       return NarrowingPlan(source, spec.target, RecordHeader::kNonFinite);

@@ -135,21 +135,25 @@ absl::StatusOr<EncodedBlock> WrapRaw(const Identity& identity, DType dtype, cons
 
 absl::StatusOr<EncodedBlock> EncodeToHeap(const EncodedBlock& source, const EncodeSpec& spec,
                                           const ArtifactSource& artifacts) {
-  FIRN_ASSIGN_OR_RETURN(EncodePlan plan, PrepareEncode(source, spec, artifacts));
-  auto memory = std::make_shared<std::vector<uint8_t>>(plan.layout.TotalBytes());
-  MutableRuns runs;
   EncodedBlock block;
-  size_t at = 0;
-  for (uint32_t i = 0; i < kRunIds; ++i) {
-    if (!plan.layout.present.Has(i)) continue;
-    std::span<uint8_t> run = std::span<uint8_t>(*memory).subspan(at, plan.layout.run_bytes[i]);
-    at += run.size();
-    runs[i] = MutableRunBytes(run);
-    block.runs[i] = RunBytes(ByteSpan(run));
-  }
-  FIRN_ASSIGN_OR_RETURN(block.header, Encode(source, spec, artifacts, plan, runs));
-  block.present = plan.layout.present;
-  block.owner = std::move(memory);
+  auto allocate = [&](const EncodePlan& plan) -> absl::StatusOr<MutableRuns> {
+    auto memory = std::make_shared<std::vector<uint8_t>>(plan.layout.TotalBytes());
+    MutableRuns runs;
+    block.runs = {};
+    size_t at = 0;
+    for (uint32_t i = 0; i < kRunIds; ++i) {
+      if (!plan.layout.present.Has(i)) continue;
+      std::span<uint8_t> run = std::span<uint8_t>(*memory).subspan(at, plan.layout.run_bytes[i]);
+      at += run.size();
+      runs[i] = MutableRunBytes(run);
+      block.runs[i] = RunBytes(ByteSpan(run));
+    }
+    block.owner = std::move(memory);
+    return runs;
+  };
+  FIRN_ASSIGN_OR_RETURN(EncodeResult result, EncodeInto(source, spec, artifacts, allocate));
+  block.header = std::move(result.header);
+  block.present = result.layout.present;
   return block;
 }
 

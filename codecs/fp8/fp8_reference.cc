@@ -21,9 +21,13 @@ void EncodeReference(const EncodeTile& tile) {
   bool e5m2 = IsE5m2(*tile.coding);
   uint64_t count = uint64_t{tile.tokens} * tile.width;
   float magnitude_max = 0;
+  bool finite = true;
   for (uint64_t i = 0; i < count; ++i) {
-    magnitude_max = std::max(magnitude_max, std::fabs(LoadFloat(tile.source, tile.in, i)));
+    float magnitude = std::fabs(LoadFloat(tile.source, tile.in, i));
+    magnitude_max = std::max(magnitude_max, magnitude);
+    finite &= std::isfinite(magnitude);
   }
+  if (tile.survey != nullptr) tile.survey->non_finite |= !finite;
   float scale = ScaleFor(magnitude_max, e5m2), inverse = 1.0f / scale;
   StoreLe<float>(tile.run(RunKind::kMeta), scale);
   uint8_t* codes = tile.run(RunKind::kWhole);

@@ -36,51 +36,65 @@ Survey SurveyFp8Target(const EncodeTile& tile) {
 // What differs between the two formats; see FloatToE4m3 and FloatToE5m2 for the arithmetic.
 struct E4m3 {
   static constexpr int kShift = 20;
-  static constexpr int32_t kLargest = 0x43E00000, kMinNormal = 0x3C800000, kRounding = 0x7FFFF, kBias = 120 << 3;
-  static constexpr float kAlign = 0x1p14f;
+  static constexpr int32_t kLargest = 0x43E00000, kMinNormal = 0x3C800000, kRounding = 0x7FFFF, kBias = 120 << 23;
+  static constexpr float kAlign = 0x1p14f, kMax = kE4m3Max;
 };
 struct E5m2 {
   static constexpr int kShift = 21;
-  static constexpr int32_t kLargest = 0x47600000, kMinNormal = 0x38800000, kRounding = 0xFFFFF, kBias = 112 << 2;
-  static constexpr float kAlign = 0x1p7f;
+  static constexpr int32_t kLargest = 0x47600000, kMinNormal = 0x38800000, kRounding = 0xFFFFF, kBias = 112 << 23;
+  static constexpr float kAlign = 0x1p7f, kMax = kE5m2Max;
 };
 
-template <class Format, class DF>
-HWY_INLINE hn::Vec<hn::Rebind<uint8_t, DF> > ToFp8(DF df, Format, hn::Vec<DF> value) {
+// Without kSpecial, values are finite and no larger than what rounds to the format's largest.
+template <bool kSpecial, class Format, class DF>
+HWY_INLINE hn::Vec<hn::Rebind<uint8_t, DF>> ToFp8(DF df, Format, hn::Vec<DF> value) {
   const hn::RebindToSigned<DF> di;
   const hn::RebindToUnsigned<DF> du;
   const auto bits = hn::BitCast(di, value);
-  const auto sign = hn::BitCast(di, hn::ShiftLeft<7>(hn::ShiftRight<31>(hn::BitCast(du, bits))));
   const auto magnitude = hn::And(bits, hn::Set(di, 0x7FFFFFFF));
-  const auto clamped = hn::Min(magnitude, hn::Set(di, Format::kLargest));
+  auto clamped = magnitude;
+  if constexpr (kSpecial) clamped = hn::Min(magnitude, hn::Set(di, Format::kLargest));
   const auto odd = hn::And(hn::ShiftRight<Format::kShift>(clamped), hn::Set(di, 1));
-  const auto rounded = hn::Add(hn::Add(clamped, hn::Set(di, Format::kRounding)), odd);
-  const auto normal = hn::Sub(hn::ShiftRight<Format::kShift>(rounded), hn::Set(di, Format::kBias));
+  const auto rounded = hn::Add(hn::Add(clamped, hn::Set(di, Format::kRounding - Format::kBias)), odd);
+  const auto normal = hn::ShiftRight<Format::kShift>(rounded);
   const auto align = hn::Set(df, Format::kAlign);
   const auto small = hn::Sub(hn::BitCast(di, hn::Add(hn::BitCast(df, clamped), align)), hn::BitCast(di, align));
   auto code = hn::IfThenElse(hn::Lt(clamped, hn::Set(di, Format::kMinNormal)), small, normal);
-  code = hn::IfThenElse(hn::Gt(magnitude, hn::Set(di, 0x7F800000)), hn::Set(di, 0x7F), code);
-  return hn::DemoteTo(hn::Rebind<uint8_t, DF>(), hn::Or(code, sign));
+  if constexpr (kSpecial) code = hn::IfThenElse(hn::Gt(magnitude, hn::Set(di, 0x7F800000)), hn::Set(di, 0x7F), code);
+  const auto sign = hn::And(hn::ShiftRight<24>(bits), hn::Set(di, 0x80));
+  return hn::TruncateTo(hn::Rebind<uint8_t, DF>(), hn::BitCast(du, hn::Or(code, sign)));
+}
+
+template <bool kSpecial, class In, class Format>
+void EncodeValues(In in, Format format, const typename In::Lane* HWY_RESTRICT from, size_t count, float inverse,
+                  uint8_t* HWY_RESTRICT codes) {
+  const hn::ScalableTag<float> df;
+  const hn::Rebind<uint8_t, decltype(df)> d8;
+  const auto factor = hn::Set(df, inverse);
+  ForVectors(count, hn::Lanes(df), [&](size_t at, size_t lanes) HWY_ATTR {
+    if (HWY_LIKELY(lanes == hn::Lanes(df))) {
+      const auto value = hn::Mul(LoadAsFloat(df, in, from + at), factor);
+      return hn::StoreU(ToFp8<kSpecial>(df, format, value), d8, codes + at);
+    }
+    alignas(64) uint8_t few[hn::MaxLanes(d8)];
+    hn::StoreU(ToFp8<kSpecial>(df, format, hn::Mul(LoadFewAsFloat(df, in, from + at, lanes), factor)), d8, few);
+    std::memcpy(codes + at, few, lanes);
+  });
 }
 
 template <class In, class Format>
 void EncodeFp8As(In in, Format format, const EncodeTile& tile, bool e5m2) {
-  const hn::ScalableTag<float> df;
-  const hn::Rebind<uint8_t, decltype(df)> d8;
   const size_t count = size_t{tile.tokens} * tile.width;
   const auto* from = reinterpret_cast<const typename In::Lane*>(tile.source);
-  const float scale = fp8::ScaleFor(MagnitudeMax(in, from, count), e5m2);
+  const float magnitude_max = MagnitudeMax(in, from, count);
+  const bool finite = magnitude_max < std::numeric_limits<float>::infinity();
+  if (tile.survey != nullptr) tile.survey->non_finite |= !finite;
+  const float scale = fp8::ScaleFor(magnitude_max, e5m2);
   StoreLe<float>(tile.run(RunKind::kMeta), scale);
-  uint8_t* codes = tile.run(RunKind::kWhole);
-  const auto inverse = hn::Set(df, 1.0f / scale);
-  ForVectors(count, hn::Lanes(df), [&](size_t at, size_t lanes) HWY_ATTR {
-    if (HWY_LIKELY(lanes == hn::Lanes(df))) {
-      return hn::StoreU(ToFp8(df, format, hn::Mul(LoadAsFloat(df, in, from + at), inverse)), d8, codes + at);
-    }
-    alignas(64) uint8_t few[hn::MaxLanes(d8)];
-    hn::StoreU(ToFp8(df, format, hn::Mul(LoadFewAsFloat(df, in, from + at, lanes), inverse)), d8, few);
-    std::memcpy(codes + at, few, lanes);
-  });
+  if (HWY_LIKELY(finite)) {
+    return EncodeValues<false>(in, format, from, count, 1.0f / scale, tile.run(RunKind::kWhole));
+  }
+  EncodeValues<true>(in, format, from, count, 1.0f / scale, tile.run(RunKind::kWhole));
 }
 
 void EncodeFp8Target(const EncodeTile& tile) {
@@ -92,42 +106,77 @@ void EncodeFp8Target(const EncodeTile& tile) {
 }
 
 // E5M2 is the upper half of FP16. E4M3 moved into FP16's fields is 2^-8 of its value, apart from NaN.
-template <class DF>
-HWY_INLINE hn::Vec<DF> FromFp8(DF df, E5m2, hn::Vec<U16For<DF> > codes) {
-  return FromHalfBits(df, hn::ShiftLeft<8>(codes));
+template <bool kSpecial, class DF>
+HWY_INLINE hn::Vec<DF> FromFp8(DF df, E5m2, hn::Vec<hn::Rebind<uint8_t, DF>> codes) {
+  return FromHalfBits(df, hn::ShiftLeft<8>(hn::PromoteTo(U16For<DF>(), codes)));
 }
-template <class DF>
-HWY_INLINE hn::Vec<DF> FromFp8(DF df, E4m3, hn::Vec<U16For<DF> > codes) {
+template <bool kSpecial, class DF>
+HWY_INLINE hn::Vec<DF> FromFp8(DF df, E4m3, hn::Vec<hn::Rebind<uint8_t, DF>> codes) {
   const U16For<DF> du;
-  const auto sign = hn::ShiftLeft<8>(hn::And(codes, hn::Set(du, uint16_t{0x80})));
-  const auto magnitude = hn::And(codes, hn::Set(du, uint16_t{0x7F}));
-  const auto nan = hn::Eq(magnitude, hn::Set(du, uint16_t{0x7F}));
-  const auto half = hn::IfThenElse(nan, hn::Set(du, uint16_t{0x7E00}), hn::ShiftLeft<7>(magnitude));
-  return hn::Mul(FromHalfBits(df, hn::Or(half, sign)), hn::Set(df, 256.0f));
+  const hn::RebindToSigned<decltype(du)> di;
+  const auto extended = hn::PromoteTo(di, hn::BitCast(hn::Rebind<int8_t, DF>(), codes));
+  auto half = hn::And(hn::BitCast(du, hn::ShiftLeft<7>(extended)), hn::Set(du, uint16_t{0xBF80}));
+  if constexpr (kSpecial) {
+    const auto nan = hn::Eq(hn::And(half, hn::Set(du, uint16_t{0x3F80})), hn::Set(du, uint16_t{0x3F80}));
+    half = hn::IfThenElse(nan, hn::Or(half, hn::Set(du, uint16_t{0x7E00})), half);
+    half = hn::IfThenElse(nan, hn::And(half, hn::Set(du, uint16_t{0xFE00})), half);
+  }
+  return FromHalfBits(df, half);
+}
+
+// The factor by which FromFp8 of a format is too small.
+HWY_INLINE float Shrinkage(E4m3) { return 256.0f; }
+HWY_INLINE float Shrinkage(E5m2) { return 1.0f; }
+
+// Without kSpecial there is no NaN among the codes, and no product passes the output's largest value.
+template <bool kSpecial, class Out, class Format>
+void DecodeValues(Out out, Format format, const uint8_t* HWY_RESTRICT codes, size_t count, float scale, float largest,
+                  typename Out::Lane* HWY_RESTRICT to) {
+  const hn::ScalableTag<float> df;
+  const hn::Rebind<uint8_t, decltype(df)> d8;
+  const auto limit = hn::Set(df, largest), infinity = hn::Set(df, std::numeric_limits<float>::infinity());
+  // One multiplication where both factors together are exact.
+  const auto whole_factor = hn::Set(df, Shrinkage(format) * scale), factor = hn::Set(df, scale);
+  const auto shrinkage = hn::Set(df, Shrinkage(format));
+  auto value_of = [&](hn::Vec<decltype(d8)> code) HWY_ATTR {
+    const auto value = FromFp8<kSpecial>(df, format, code);
+    if constexpr (!kSpecial) return hn::Mul(value, whole_factor);
+    const auto scaled = hn::Mul(hn::Mul(value, shrinkage), factor);
+    const auto magnitude = hn::Abs(scaled);
+    const auto beyond = hn::And(hn::Gt(magnitude, limit), hn::Lt(magnitude, infinity));
+    return hn::IfThenElse(beyond, hn::CopySign(limit, scaled), scaled);
+  };
+  ForVectors(count, hn::Lanes(df), [&](size_t at, size_t lanes) HWY_ATTR {
+    if (HWY_LIKELY(lanes == hn::Lanes(df))) return StoreFromFloat(df, out, value_of(hn::LoadU(d8, codes + at)), to + at);
+    alignas(64) uint8_t few[hn::MaxLanes(d8)] = {};
+    std::memcpy(few, codes + at, lanes);
+    StoreFewFromFloat(df, out, value_of(hn::LoadU(d8, few)), to + at, lanes);
+  });
+}
+
+HWY_INLINE bool HasE4m3Nan(const uint8_t* codes, size_t count) {
+  const hn::ScalableTag<uint8_t> d8;
+  if (count < hn::Lanes(d8)) {
+    return std::any_of(codes, codes + count, [](uint8_t code) { return (code & 0x7F) == 0x7F; });
+  }
+  auto most = hn::Zero(d8);
+  ForVectors(count, hn::Lanes(d8), [&](size_t at, size_t) HWY_ATTR {
+    most = hn::Max(most, hn::And(hn::LoadU(d8, codes + at), hn::Set(d8, uint8_t{0x7F})));
+  });
+  return !hn::AllFalse(d8, hn::Eq(most, hn::Set(d8, uint8_t{0x7F})));
 }
 
 template <class Out, class Format>
 void DecodeCodesAs(Out out, Format format, const uint8_t* codes, size_t count, float scale, float largest,
                    uint8_t* target) {
-  const hn::ScalableTag<float> df;
-  const hn::Rebind<uint8_t, decltype(df)> d8;
-  const U16For<decltype(df)> d16;
-  const auto factor = hn::Set(df, scale), limit = hn::Set(df, largest);
-  const auto infinity = hn::Set(df, std::numeric_limits<float>::infinity());
   auto* to = reinterpret_cast<typename Out::Lane*>(target);
-  auto value_of = [&](hn::Vec<decltype(d8)> code) HWY_ATTR {
-    const auto value = hn::Mul(FromFp8(df, format, hn::PromoteTo(d16, code)), factor);
-    const auto magnitude = hn::Abs(value);
-    const auto beyond = hn::And(hn::Gt(magnitude, limit), hn::Lt(magnitude, infinity));
-    return hn::IfThenElse(beyond, hn::CopySign(limit, value), value);
-  };
-  ForVectors(count, hn::Lanes(df), [&](size_t at, size_t lanes) HWY_ATTR {
-    if (HWY_LIKELY(lanes == hn::Lanes(df)))
-      return StoreFromFloat(df, out, value_of(hn::LoadU(d8, codes + at)), to + at);
-    alignas(64) uint8_t few[hn::MaxLanes(d8)] = {};
-    std::memcpy(few, codes + at, lanes);
-    StoreFewFromFloat(df, out, value_of(hn::LoadU(d8, few)), to + at, lanes);
-  });
+  // E5M2's own Inf and NaN need no care: they stay what they are.
+  const bool nan = std::is_same_v<Format, E4m3> && HasE4m3Nan(codes, count);
+  const bool exact_factor = scale < 0x1p100f && scale > 0x1p-100f;
+  if (HWY_LIKELY(!nan && exact_factor && Format::kMax * scale <= largest)) {
+    return DecodeValues<false>(out, format, codes, count, scale, largest, to);
+  }
+  DecodeValues<true>(out, format, codes, count, scale, largest, to);
 }
 
 void DecodeCodesTarget(const uint8_t* codes, uint64_t count, bool e5m2, float scale, DType out, uint8_t* target) {

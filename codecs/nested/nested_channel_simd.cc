@@ -30,12 +30,80 @@ Survey SurveyChannelTarget(const EncodeTile& tile) { return nested::SurveyChanne
 constexpr size_t kInlineWidth = 1024;
 using FloatRow = InlineBuffer<float, kInlineWidth>;
 
-// Integers that order the bit patterns of floats, -0 just before +0; the mapping is its own inverse.
+// The extremes of floats seen as integers. Positive floats order as they do, negative ones the other way round, so the largest
+// signed, the largest and the smallest unsigned integer together tell both extremes, with -0 just below +0.
 template <class DI>
-HWY_INLINE hn::Vec<DI> OrderOf(DI di, hn::Vec<DI> bits) {
-  using T = hn::TFromD<DI>;
-  constexpr int kTopBit = sizeof(T) * 8 - 1;
-  return hn::Xor(bits, hn::And(hn::ShiftRight<kTopBit>(bits), hn::Set(di, hwy::LimitsMax<T>())));
+struct Extremes {
+  using DU = hn::RebindToUnsigned<DI>;
+  hn::Vec<DI> signed_max;
+  hn::Vec<DU> unsigned_max, unsigned_min;
+
+  HWY_INLINE void Start(hn::Vec<DI> bits) {
+    signed_max = bits;
+    unsigned_max = unsigned_min = hn::BitCast(DU(), bits);
+  }
+  HWY_INLINE void Add(hn::Vec<DI> bits) {
+    const auto magnitude_first = hn::BitCast(DU(), bits);
+    signed_max = hn::Max(signed_max, bits);
+    unsigned_max = hn::Max(unsigned_max, magnitude_first);
+    unsigned_min = hn::Min(unsigned_min, magnitude_first);
+  }
+  HWY_INLINE void Store(hn::TFromD<DI>* low, hn::TFromD<DI>* high) const {
+    const DI di;
+    const auto most = hn::BitCast(di, unsigned_max), least = hn::BitCast(di, unsigned_min);
+    const auto some_negative = hn::Lt(most, hn::Zero(di)), all_negative = hn::Lt(signed_max, hn::Zero(di));
+    hn::StoreU(hn::IfThenElse(some_negative, most, least), di, low);
+    hn::StoreU(hn::IfThenElse(all_negative, least, signed_max), di, high);
+  }
+};
+
+constexpr uintptr_t kPrefetchBytes = 2048;
+
+// Walks down kVectors neighbouring vectors of `tokens` rows at once, so that whole rows are read in order.
+template <int kVectors, class DI, class T = hn::TFromD<DI>>
+HWY_INLINE void ExtremesDown(DI di, const T* HWY_RESTRICT from, size_t stride, uint32_t tokens, T* low, T* high) {
+  const size_t lanes = hn::Lanes(di);
+  Extremes<DI> e0, e1, e2, e3;
+  e0.Start(hn::LoadU(di, from));
+  if constexpr (kVectors == 4) {
+    e1.Start(hn::LoadU(di, from + lanes));
+    e2.Start(hn::LoadU(di, from + 2 * lanes));
+    e3.Start(hn::LoadU(di, from + 3 * lanes));
+  }
+  for (uint32_t t = 1; t < tokens; ++t) {
+    from += stride;
+    if constexpr (kVectors == 4) {
+      for (size_t line = 0; line < 4 * lanes * sizeof(T); line += 64) PrefetchAhead(from, line + kPrefetchBytes);
+    }
+    e0.Add(hn::LoadU(di, from));
+    if constexpr (kVectors == 4) {
+      e1.Add(hn::LoadU(di, from + lanes));
+      e2.Add(hn::LoadU(di, from + 2 * lanes));
+      e3.Add(hn::LoadU(di, from + 3 * lanes));
+    }
+  }
+  e0.Store(low, high);
+  if constexpr (kVectors == 4) {
+    e1.Store(low + lanes, high + lanes);
+    e2.Store(low + 2 * lanes, high + 2 * lanes);
+    e3.Store(low + 3 * lanes, high + 3 * lanes);
+  }
+}
+
+// Rows narrower than a vector, put one by one where a whole vector can be read.
+template <class DI, class T = hn::TFromD<DI>>
+void ExtremesOfNarrowRows(DI di, const T* from, size_t width, uint32_t tokens, T* low, T* high) {
+  alignas(64) T few[hn::MaxLanes(di)] = {};
+  Extremes<DI> extremes;
+  for (uint32_t t = 0; t < tokens; ++t) {
+    std::memcpy(few, from + size_t{t} * width, width * sizeof(T));
+    if (t == 0) {
+      extremes.Start(hn::Load(di, few));
+    } else {
+      extremes.Add(hn::Load(di, few));
+    }
+  }
+  extremes.Store(low, high);
 }
 
 // Finds each channel's extremes over `tokens` rows, as floats.
@@ -44,26 +112,22 @@ void RangesAlongTokens(In in, const typename In::Lane* rows, uint32_t width, uin
                        float* highest) {
   using Integer = std::conditional_t<sizeof(typename In::Lane) == 2, int16_t, int32_t>;
   const hn::ScalableTag<Integer> di;
-  const auto* integers = reinterpret_cast<const Integer*>(rows);
+  const size_t lanes = hn::Lanes(di);
+  const auto* from = reinterpret_cast<const Integer*>(rows);
   InlineBuffer<typename In::Lane, kInlineWidth> low_bits(width), high_bits(width);
-  ForVectors(width, hn::Lanes(di), [&](size_t at, size_t count) HWY_ATTR {
-    const Integer* from = integers + at;
-    auto load = [&](const Integer* p) HWY_ATTR {
-      if (HWY_LIKELY(count == hn::Lanes(di))) return OrderOf(di, hn::LoadU(di, p));
-      alignas(64) Integer few[hn::MaxLanes(di)] = {};
-      std::memcpy(few, p, count * sizeof(Integer));
-      return OrderOf(di, hn::Load(di, few));
-    };
-    auto low = load(from), high = low;
-    for (uint32_t t = 1; t < tokens; ++t) {
-      from += width;
-      const auto order = load(from);
-      low = hn::Min(low, order);
-      high = hn::Max(high, order);
-    }
-    hn::StoreU(OrderOf(di, low), di, reinterpret_cast<Integer*>(low_bits.data()) + at);
-    hn::StoreU(OrderOf(di, high), di, reinterpret_cast<Integer*>(high_bits.data()) + at);
-  });
+  auto* low = reinterpret_cast<Integer*>(low_bits.data());
+  auto* high = reinterpret_cast<Integer*>(high_bits.data());
+  if (width < lanes) {
+    ExtremesOfNarrowRows(di, from, width, tokens, low, high);
+  } else {
+    size_t c = 0;
+    for (; c + 4 * lanes <= width; c += 4 * lanes) ExtremesDown<4>(di, from + c, width, tokens, low + c, high + c);
+    ForVectors(width - c, lanes, [&](size_t at, size_t count) HWY_ATTR {
+      // Fewer than a vector are left: the last vector of the row, which overlaps what is done.
+      size_t start = count < lanes ? width - lanes : c + at;
+      if (count > 0) ExtremesDown<1>(di, from + start, width, tokens, low + start, high + start);
+    });
+  }
   const hn::ScalableTag<float> df;
   for (size_t c = 0; c < width; c += hn::Lanes(df)) {
     hn::Store(LoadAsFloat(df, in, low_bits.data() + c), df, lowest + c);
@@ -72,19 +136,14 @@ void RangesAlongTokens(In in, const typename In::Lane* rows, uint32_t width, uin
 }
 
 template <class In>
-HWY_INLINE void QuantizeRow(In in, const typename In::Lane* row, uint32_t width, const float* minimum,
-                            const float* inverse, uint8_t* codes) {
+HWY_INLINE void QuantizeRow(In in, const typename In::Lane* HWY_RESTRICT row, uint32_t width,
+                            const float* HWY_RESTRICT minimum, const float* HWY_RESTRICT inverse,
+                            uint8_t* HWY_RESTRICT codes) {
   const hn::ScalableTag<float> df;
-  const hn::RebindToSigned<decltype(df)> di;
-  const hn::Rebind<uint8_t, decltype(df)> d8;
-  const auto steps = hn::Set(df, nested::kSteps);
-  const auto offset = hn::Set(di, static_cast<int32_t>(nested::kCodeOffset));
   ForVectors(width, hn::Lanes(df), [&](size_t at, size_t count) HWY_ATTR {
-    const auto x =
-        HWY_LIKELY(count == hn::Lanes(df)) ? LoadAsFloat(df, in, row + at) : LoadFewAsFloat(df, in, row + at, count);
-    const auto position = hn::Mul(hn::Sub(x, hn::LoadU(df, minimum + at)), hn::LoadU(df, inverse + at));
-    const auto level = hn::NearestInt(hn::Min(position, steps));
-    hn::StoreU(hn::DemoteTo(d8, hn::Add(level, offset)), d8, codes + at);
+    const auto x = HWY_LIKELY(count == hn::Lanes(df)) ? LoadAsFloat(df, in, row + at)
+                                                      : LoadFewAsFloat(df, in, row + at, count);
+    StoreCodes(df, hn::Mul(hn::Sub(x, hn::LoadU(df, minimum + at)), hn::LoadU(df, inverse + at)), codes + at);
   });
 }
 
@@ -117,24 +176,57 @@ void EncodeChannelFrom(In in, const EncodeTile& tile) {
   const size_t meta_bytes = size_t{width} * nested::MetaValueBytes(coding.meta_type);
   const auto* rows = reinterpret_cast<const typename In::Lane*>(tile.source);
   FloatRow minimum(width), step(width), inverse(width);
-  InlineBuffer<uint8_t, kInlineWidth> codes(width);
+  InlineBuffer<uint8_t, kInlineWidth> codes(size_t{width} * kRowsTogether);
   PlaneRows<uint8_t> planes{tile.run(RunKind::kP2), tile.run(RunKind::kP4), tile.run(RunKind::kP8)};
   uint8_t* meta_out = tile.run(RunKind::kMeta);
   for (uint32_t first = 0; first < tile.tokens; first += coding.group) {
     const uint32_t count = std::min<uint32_t>(coding.group, tile.tokens - first);
     RangesAlongTokens(in, rows, width, count, minimum.data(), step.data());
+    if (tile.survey != nullptr) {
+      tile.survey->Join(SurveyRanges(coding.meta_type, width, minimum.data(), step.data()));
+    }
     WithMetaType(coding.meta_type, [&](auto meta) HWY_ATTR {
       ScalesOf(meta, coding.meta_type, width, minimum.data(), step.data(), inverse.data());
       WriteMetaRow(meta, minimum.data(), width, meta_out);
       WriteMetaRow(meta, step.data(), width, meta_out + meta_bytes);
     });
     meta_out += 2 * meta_bytes;
-    for (uint32_t t = 0; t < count; ++t, rows += width) {
-      QuantizeRow(in, rows, width, minimum.data(), inverse.data(), codes.data());
-      PackRow(codes.data(), width, planes);
-      planes.Next(width);
+    for (uint32_t t = 0; t < count; t += kRowsTogether) {
+      const uint32_t together = std::min(kRowsTogether, count - t);
+      for (uint32_t r = 0; r < together; ++r, rows += width) {
+        QuantizeRow(in, rows, width, minimum.data(), inverse.data(), codes.data() + size_t{r} * width);
+      }
+      PackRows(codes.data(), width, together, width, planes);
+      planes.Skip(width, together);
     }
   }
+}
+
+// Whether minimum + step * 240, or any level below it, passes `largest` somewhere in the row.
+HWY_INLINE bool PassesLimit(const float* minimum, const float* step, uint32_t width, float largest) {
+  const hn::ScalableTag<float> df;
+  auto most = hn::Zero(df);
+  ForVectors(width, hn::Lanes(df), [&](size_t at, size_t count) HWY_ATTR {
+    const auto low = hn::LoadU(df, minimum + at);
+    const auto high = hn::Add(low, hn::Mul(hn::LoadU(df, step + at), hn::Set(df, 255.0f)));
+    const auto bound = hn::Max(hn::Abs(low), hn::Abs(high));
+    most = hn::Max(most, hn::IfThenElseZero(hn::FirstN(df, count), bound));
+  });
+  return !(hn::GetLane(hn::MaxOfLanes(df, most)) <= largest);
+}
+
+template <bool kSaturate, class Out>
+HWY_INLINE void DequantizeRow(Out out, const uint8_t* HWY_RESTRICT levels, const float* HWY_RESTRICT minimum,
+                              const float* HWY_RESTRICT step, uint32_t width, float largest,
+                              typename Out::Lane* HWY_RESTRICT target) {
+  const hn::ScalableTag<float> df;
+  ForVectors(width, hn::Lanes(df), [&](size_t at, size_t count) HWY_ATTR {
+    const auto offset = hn::Mul(hn::LoadU(df, step + at), LoadLevels(df, levels + at));
+    auto value = hn::Add(hn::LoadU(df, minimum + at), offset);
+    if constexpr (kSaturate) value = hn::Min(hn::Max(value, hn::Set(df, -largest)), hn::Set(df, largest));
+    if (HWY_LIKELY(count == hn::Lanes(df))) return StoreFromFloat(df, out, value, target + at);
+    StoreFewFromFloat(df, out, value, target + at, count);
+  });
 }
 
 template <class Out>
@@ -142,33 +234,33 @@ void DecodeChannelTo(Out out, const DecodeTile& tile) {
   const PartCoding& coding = *tile.coding;
   const uint32_t width = tile.width;
   const size_t meta_bytes = size_t{width} * nested::MetaValueBytes(coding.meta_type);
-  const hn::ScalableTag<float> df;
-  const hn::RebindToSigned<decltype(df)> di;
-  const hn::Rebind<uint8_t, decltype(df)> d8;
   const float largest = OutputLimit(tile.out);
-  const auto limit = hn::Set(df, largest), lower_limit = hn::Set(df, -largest);
   FloatRow minimum(width), step(width);
-  InlineBuffer<uint8_t, kInlineWidth> levels(width);
+  InlineBuffer<uint8_t, kInlineWidth> levels(size_t{width} * kRowsTogether);
   PlaneRows<const uint8_t> planes{tile.run(RunKind::kP2), tile.run(RunKind::kP4), tile.run(RunKind::kP8)};
   auto* target = reinterpret_cast<typename Out::Lane*>(tile.target);
   const uint8_t* meta_in = tile.run(RunKind::kMeta);
-  for (uint32_t t = 0; t < tile.tokens; ++t, target += width) {
-    if (t % coding.group == 0) {
-      WithMetaType(coding.meta_type, [&](auto meta) HWY_ATTR {
-        ReadMetaRow(meta, meta_in, width, minimum.data());
-        ReadMetaRow(meta, meta_in + meta_bytes, width, step.data());
-      });
-      meta_in += 2 * meta_bytes;
-    }
-    UnpackRow(planes, width, tile.precision, levels.data());
-    planes.Next(width);
-    ForVectors(width, hn::Lanes(df), [&](size_t at, size_t count) HWY_ATTR {
-      const auto level = hn::ConvertTo(df, hn::PromoteTo(di, hn::LoadU(d8, levels.data() + at)));
-      auto value = hn::Add(hn::LoadU(df, minimum.data() + at), hn::Mul(hn::LoadU(df, step.data() + at), level));
-      value = hn::Min(hn::Max(value, lower_limit), limit);
-      if (HWY_LIKELY(count == hn::Lanes(df))) return StoreFromFloat(df, out, value, target + at);
-      StoreFewFromFloat(df, out, value, target + at, count);
+  for (uint32_t first = 0; first < tile.tokens; first += coding.group) {
+    const uint32_t count = std::min<uint32_t>(coding.group, tile.tokens - first);
+    WithMetaType(coding.meta_type, [&](auto meta) HWY_ATTR {
+      ReadMetaRow(meta, meta_in, width, minimum.data());
+      ReadMetaRow(meta, meta_in + meta_bytes, width, step.data());
     });
+    meta_in += 2 * meta_bytes;
+    const bool saturate = PassesLimit(minimum.data(), step.data(), width, largest);
+    for (uint32_t t = 0; t < count; t += kRowsTogether) {
+      const uint32_t together = std::min(kRowsTogether, count - t);
+      UnpackRows(planes, together, width, tile.precision, width, levels.data());
+      planes.Skip(width, together);
+      for (uint32_t r = 0; r < together; ++r, target += width) {
+        const uint8_t* row = levels.data() + size_t{r} * width;
+        if (HWY_LIKELY(!saturate)) {
+          DequantizeRow<false>(out, row, minimum.data(), step.data(), width, largest, target);
+        } else {
+          DequantizeRow<true>(out, row, minimum.data(), step.data(), width, largest, target);
+        }
+      }
+    }
   }
 }
 

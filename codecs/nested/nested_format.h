@@ -113,7 +113,9 @@ struct RowScreen {
 };
 
 inline uint8_t CodeOf(float value, const GroupScale& scale) {
-  float position = std::min((value - scale.minimum) * scale.inverse, kSteps);
+  float position = (value - scale.minimum) * scale.inverse;
+  if (!(position > 0)) return kCodeOffset;  // NaN too: a tile that holds one is thrown away, but no cast is undefined.
+  position = std::min(position, kSteps);
   return static_cast<uint8_t>(static_cast<uint32_t>(std::nearbyintf(position)) + kCodeOffset);
 }
 

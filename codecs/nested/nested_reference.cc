@@ -104,6 +104,7 @@ void EncodeChannelReference(const EncodeTile& tile) {
   MetaType type = tile.coding->meta_type;
   uint32_t width = tile.width, meta_bytes = MetaValueBytes(type);
   std::vector<float> values = SourceValues(tile);
+  if (tile.survey != nullptr) tile.survey->non_finite |= !AllFinite(values);
   std::vector<GroupScale> scales(width);
   std::vector<uint8_t> codes(width);
   PlaneRows planes{tile.run(RunKind::kP2), tile.run(RunKind::kP4), tile.run(RunKind::kP8)};
@@ -113,6 +114,7 @@ void EncodeChannelReference(const EncodeTile& tile) {
     const float* rows = values.data() + uint64_t{first} * width;
     for (uint32_t c = 0; c < width; ++c) {
       Range range = RangeAlongTokens(rows + c, width, count);
+      if (tile.survey != nullptr) tile.survey->Join(SurveyGroup(range.lowest, range.highest, type));
       scales[c] = ScaleOf(range.lowest, range.highest, type);
       WriteMeta(meta + uint64_t{c} * meta_bytes, scales[c].minimum, type);
       WriteMeta(meta + (uint64_t{width} + c) * meta_bytes, scales[c].step, type);
@@ -129,6 +131,7 @@ void EncodeTokenReference(const EncodeTile& tile) {
   MetaType type = tile.coding->meta_type;
   uint32_t width = tile.width, meta_bytes = MetaValueBytes(type);
   std::vector<float> values = SourceValues(tile);
+  if (tile.survey != nullptr) tile.survey->non_finite |= !AllFinite(values);
   std::vector<uint8_t> codes(width);
   PlaneRows planes{tile.run(RunKind::kP2), tile.run(RunKind::kP4), tile.run(RunKind::kP8)};
   uint8_t* meta = tile.run(RunKind::kMeta);
@@ -138,6 +141,7 @@ void EncodeTokenReference(const EncodeTile& tile) {
     for (uint32_t first = 0; first < width; first += tile.coding->group) {
       uint32_t count = std::min<uint32_t>(tile.coding->group, width - first);
       Range range = RangeAlongRow(row + first, count);
+      if (tile.survey != nullptr) tile.survey->Join(SurveyGroup(range.lowest, range.highest, type));
       GroupScale scale = ScaleOf(range.lowest, range.highest, type);
       WriteMeta(meta, scale.minimum, type);
       WriteMeta(meta + meta_bytes, scale.step, type);

@@ -142,18 +142,25 @@ HWY_INLINE const uint8_t* ReadMetaPairs(Meta meta, const uint8_t* from, size_t c
   }
 }
 
-HWY_INLINE void QuantizeGroup(const float* values, uint32_t count, float minimum, float inverse, uint8_t* codes) {
+HWY_INLINE void QuantizeGroup(const float* HWY_RESTRICT values, uint32_t count, float minimum, float inverse,
+                              uint8_t* HWY_RESTRICT codes) {
   const hn::ScalableTag<float> df;
-  const hn::RebindToSigned<decltype(df)> di;
-  const hn::Rebind<uint8_t, decltype(df)> d8;
-  const auto steps = hn::Set(df, nested::kSteps), low = hn::Set(df, minimum), factor = hn::Set(df, inverse);
-  const auto offset = hn::Set(di, static_cast<int32_t>(nested::kCodeOffset));
+  const auto low = hn::Set(df, minimum), factor = hn::Set(df, inverse);
   // Codes behind the group are overwritten by the next one; behind the row lies slack.
   for (uint32_t c = 0; c < count; c += static_cast<uint32_t>(hn::Lanes(df))) {
-    const auto position = hn::Mul(hn::Sub(hn::LoadU(df, values + c), low), factor);
-    const auto level = hn::NearestInt(hn::Min(position, steps));
-    hn::StoreU(hn::DemoteTo(d8, hn::Add(level, offset)), d8, codes + c);
+    StoreCodes(df, hn::Mul(hn::Sub(hn::LoadU(df, values + c), low), factor), codes + c);
   }
+}
+
+// Adds what the ranges of `count` rows say; NaN is looked for in the source, since sums and extremes may swallow it.
+template <class In>
+HWY_INLINE void JoinSurvey(In in, const typename In::Lane* source, uint32_t count, const RowShape& shape, const float* lowest,
+                           const float* highest, const EncodeTile& tile) {
+  const float magnitude_max = MagnitudeMax(in, source, size_t{count} * shape.width);
+  Survey survey = SurveyRanges(tile.coding->meta_type, size_t{count} * shape.groups, lowest, highest);
+  survey.out_of_range |= survey.non_finite;
+  survey.non_finite = !(magnitude_max < std::numeric_limits<float>::infinity());
+  tile.survey->Join(survey);
 }
 
 template <class In>
@@ -164,7 +171,7 @@ void EncodeTokenFrom(In in, const EncodeTile& tile) {
   InlineBuffer<float, kInlineBatch> rows(size_t{shape.padded} * shape.batch);
   const size_t scales = size_t{shape.groups} * shape.batch;
   InlineBuffer<float, 256> minimum(scales), step(scales), inverse(scales);
-  InlineBuffer<uint8_t, kInlineWidth> codes(shape.padded + 64);
+  InlineBuffer<uint8_t, kInlineBatch> codes(size_t{shape.padded} * shape.batch);
   PlaneRows<uint8_t> planes{tile.run(RunKind::kP2), tile.run(RunKind::kP4), tile.run(RunKind::kP8)};
   uint8_t* meta_out = tile.run(RunKind::kMeta);
   for (uint32_t first = 0; first < tile.tokens; first += shape.batch) {
@@ -178,20 +185,22 @@ void EncodeTokenFrom(In in, const EncodeTile& tile) {
       }
     }
     const size_t used = size_t{count} * shape.groups;
+    if (tile.survey != nullptr) JoinSurvey(in, source - size_t{count} * shape.width, count, shape, minimum.data(), step.data(), tile);
     WithMetaType(coding.meta_type, [&](auto meta) HWY_ATTR {
       ScalesOf(meta, coding.meta_type, used, minimum.data(), step.data(), inverse.data());
       meta_out = WriteMetaPairs(meta, minimum.data(), step.data(), used, meta_out);
     });
     for (uint32_t r = 0; r < count; ++r) {
       const float* row = rows.data() + size_t{r} * shape.padded;
+      uint8_t* row_codes = codes.data() + size_t{r} * shape.padded;
       for (uint32_t g = 0; g < shape.groups; ++g) {
         const uint32_t start = g * shape.group, at = r * shape.groups + g;
         QuantizeGroup(row + start, std::min(shape.group, shape.width - start), minimum[at], inverse[at],
-                      codes.data() + start);
+                      row_codes + start);
       }
-      PackRow(codes.data(), shape.width, planes);
-      planes.Next(shape.width);
     }
+    PackRows(codes.data(), shape.padded, count, shape.width, planes);
+    planes.Skip(shape.width, count);
   }
 }
 
@@ -252,29 +261,29 @@ void DecodeTokenTo(Out, const DecodeTile& tile) {
   const PartCoding& coding = *tile.coding;
   const RowShape shape(coding, tile.width);
   const hn::ScalableTag<float> df;
-  const hn::RebindToSigned<decltype(df)> di;
-  const hn::Rebind<uint8_t, decltype(df)> d8;
   const size_t scales = size_t{shape.groups} * shape.batch;
   InlineBuffer<float, 256> minima(scales), steps(scales);
   const size_t spread = shape.groups > 1 ? shape.padded : 0;
   InlineBuffer<float, kInlineWidth> scratch(shape.padded), spread_minimum(spread), spread_step(spread);
-  InlineBuffer<uint8_t, kInlineWidth> levels(shape.padded);
+  InlineBuffer<uint8_t, kInlineBatch> levels(size_t{shape.padded} * shape.batch);
   const RowFinisher<Out> finisher(tile.transform, OutputLimit(tile.out));
   PlaneRows<const uint8_t> planes{tile.run(RunKind::kP2), tile.run(RunKind::kP4), tile.run(RunKind::kP8)};
   auto* target = reinterpret_cast<typename Out::Lane*>(tile.target);
   const uint8_t* meta_in = tile.run(RunKind::kMeta);
-  auto level = [&](size_t c)
-                   HWY_ATTR { return hn::ConvertTo(df, hn::PromoteTo(di, hn::LoadU(d8, levels.data() + c))); };
+  const uint8_t* level_row = nullptr;
+  auto level = [&](size_t c) HWY_ATTR { return LoadLevels(df, level_row + c); };
   for (uint32_t t = 0; t < tile.tokens; ++t, target += shape.width) {
     const uint32_t r = t % shape.batch;
     if (r == 0) {
-      const size_t used = size_t{std::min(shape.batch, tile.tokens - t)} * shape.groups;
+      const uint32_t together = std::min(shape.batch, tile.tokens - t);
+      const size_t used = size_t{together} * shape.groups;
+      UnpackRows(planes, together, shape.width, tile.precision, shape.padded, levels.data());
+      planes.Skip(shape.width, together);
       WithMetaType(coding.meta_type, [&](auto meta) HWY_ATTR {
         meta_in = ReadMetaPairs(meta, meta_in, used, minima.data(), steps.data());
       });
     }
-    UnpackRow(planes, shape.width, tile.precision, levels.data());
-    planes.Next(shape.width);
+    level_row = levels.data() + size_t{r} * shape.padded;
     if (HWY_LIKELY(shape.groups == 1)) {
       const auto minimum = hn::Set(df, minima[r]), step = hn::Set(df, steps[r]);
       RestoreRow(

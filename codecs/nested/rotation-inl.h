@@ -15,13 +15,12 @@ HWY_BEFORE_NAMESPACE();
 namespace firn {
 namespace HWY_NAMESPACE {
 
-// Sign bits in the lanes that are the second of their pair at stride 1 << kLog: adding the swapped pair to a vector so
-// signed gives a + b in the first lane and a - b in the second.
-template <int kLog, class DF>
-HWY_INLINE hn::Vec<DF> SecondSigns(DF df) {
-  const hn::RebindToUnsigned<DF> du;
-  return hn::BitCast(df, hn::ShiftLeft<31 - kLog>(hn::And(hn::Iota(du, 0u), hn::Set(du, 1u << kLog))));
-}
+// By stride 1 << row: 1 in the lanes that are the first of their pair, -1 in the second. Multiplying by them is exact, so adding
+// the product to the swapped pair gives a + b and a - b, fused or not.
+alignas(64) constexpr float kPairSigns[4][16] = {{1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1},
+                                                 {1, 1, -1, -1, 1, 1, -1, -1, 1, 1, -1, -1, 1, 1, -1, -1},
+                                                 {1, 1, 1, 1, -1, -1, -1, -1, 1, 1, 1, 1, -1, -1, -1, -1},
+                                                 {1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1, -1, -1, -1}};
 
 template <int kLog, class DF>
 HWY_INLINE hn::Vec<DF> SwapPairs(DF df, hn::Vec<DF> v) {
@@ -38,7 +37,7 @@ HWY_INLINE hn::Vec<DF> SwapPairs(DF df, hn::Vec<DF> v) {
 
 template <int kLog, class DF>
 HWY_INLINE hn::Vec<DF> LaneButterfly(DF df, hn::Vec<DF> v) {
-  return hn::Add(SwapPairs<kLog>(df, v), hn::Xor(v, SecondSigns<kLog>(df)));
+  return hn::MulAdd(v, hn::Load(df, kPairSigns[kLog]), SwapPairs<kLog>(df, v));
 }
 
 // Strides below `size`, which is a power of two and at most the vector.

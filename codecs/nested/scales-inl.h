@@ -73,6 +73,24 @@ HWY_INLINE hn::Vec<DF> StoredUp(DF, Float, hn::Vec<DF> value) {
   return value;
 }
 
+// Codes of positions 0..240 within their groups. Adding a number whose unit is 1 rounds to the nearest integer, ties to even, and
+// leaves it in the low byte. Positions need no clamp: steps are rounded so that none rounds to more than 240.
+template <class DF>
+HWY_INLINE void StoreCodes(DF df, hn::Vec<DF> position, uint8_t* codes) {
+  const hn::RebindToUnsigned<DF> du;
+  const hn::Rebind<uint8_t, DF> d8;
+  constexpr float kUnitOne = 0x1.8p23f;
+  const auto sum = hn::Add(position, hn::Set(df, kUnitOne + static_cast<float>(nested::kCodeOffset)));
+  hn::StoreU(hn::TruncateTo(d8, hn::BitCast(du, sum)), d8, codes);
+}
+
+// Levels to FP32.
+template <class DF>
+HWY_INLINE hn::Vec<DF> LoadLevels(DF df, const uint8_t* levels) {
+  const hn::RebindToSigned<DF> di;
+  return hn::ConvertTo(df, hn::PromoteTo(di, hn::LoadU(hn::Rebind<uint8_t, DF>(), levels)));
+}
+
 // On entry the ranges of `count` groups; on return `lowest` holds minima and `highest` steps, as stored.
 template <class Meta>
 HWY_INLINE void ScalesOf(Meta meta, MetaType type, size_t count, float* HWY_RESTRICT lowest,

@@ -16,6 +16,7 @@
 #include "base/check.h"
 #include "codecs/numeric/float_formats.h"
 #include "codecs/types.h"
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -164,6 +165,11 @@ HWY_INLINE void WithFloatType(DType type, const Body& body) {
   if (type == DType::kBf16) return body(Bfloat());
   FIRN_CHECK(type == DType::kFp32);
   body(Float());
+}
+
+// Asks for the cache line `bytes` behind `from`, which need not exist. The processor's own prefetching stops at page ends.
+HWY_INLINE void PrefetchAhead(const void* from, uintptr_t bytes) {
+  hwy::Prefetch(reinterpret_cast<const char*>(reinterpret_cast<uintptr_t>(from) + bytes));
 }
 
 // Calls `body(at, count)` so that vectors of `lanes` cover [0, width): the last one overlaps its neighbour, and only

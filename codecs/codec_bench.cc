@@ -1,0 +1,252 @@
+// Codec speed on one core, against memcpy of the same FP16 bytes: prints `ratio NAME OURS_GBps MEMCPY_GBps RATIO` lines.
+//
+// Whole blocks go through EncodeInto (look for NaN and range, codes, measured errors, checksums) and Decode. Sources, codes and
+// decoded values together are far larger than any cache, so every block comes from memory and goes to it. GB/s count FP16 bytes
+// of the values represented. Time is the thread's own processor time, so that a busy machine disturbs neither side.
+//
+// Plain names are keys per channel (blocks of K alone); `_rotated` is the calibrated default, keys centred, balanced and rotated and
+// values rotated, per token. Usage: codec_bench [--json FILE] [--mib FP16_MIB] [--repeats N] [--only NAME_SUBSTRING]
+#include <sys/mman.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/check.h"
+#include "codecs/block_codec.h"
+#include "codecs/numeric/float_formats.h"
+
+namespace firn {
+namespace {
+
+constexpr BlockShape kBothParts{.layers = 16, .heads = 8, .k_width = 128, .v_width = 128, .tokens = 64};
+constexpr BlockShape kKeysOnly{.layers = 32, .heads = 8, .k_width = 128, .v_width = 0, .tokens = 64};
+
+class OneArtifact : public ArtifactSource {
+ public:
+  explicit OneArtifact(std::shared_ptr<const KeyBalance> balance) : balance_(std::move(balance)) {}
+  std::shared_ptr<const KeyBalance> Find(const Digest& digest) const override {
+    return digest == balance_->digest() ? balance_ : nullptr;
+  }
+
+ private:
+  std::shared_ptr<const KeyBalance> balance_;
+};
+
+std::shared_ptr<const KeyBalance> MadeUpBalance() {
+  size_t count = size_t{kBothParts.layers} * kBothParts.heads * kBothParts.k_width;
+  std::vector<float> mean(count), weight(count);
+  for (size_t i = 0; i < count; ++i) {
+    mean[i] = static_cast<float>(i % 5) * 0.1f;
+    weight[i] = 0.5f + static_cast<float>(i % 3) * 0.4f;
+  }
+  return *KeyBalance::Create(kBothParts.layers, kBothParts.heads, kBothParts.k_width, mean, weight);
+}
+
+struct FreeMemory {
+  void operator()(uint8_t* memory) const { std::free(memory); }
+};
+using Memory = std::unique_ptr<uint8_t[], FreeMemory>;
+
+Memory Allocate(uint64_t bytes) {
+  auto* memory = static_cast<uint8_t*>(std::aligned_alloc(1 << 21, (bytes + (1 << 21) - 1) >> 21 << 21));
+  FIRN_CHECK(memory != nullptr);
+  madvise(memory, bytes, MADV_HUGEPAGE);  // As the store's arena does, for both sides of every ratio.
+  std::memset(memory, 1, bytes);
+  return Memory(memory);
+}
+
+double ProcessorSeconds() {
+  timespec now;
+  FIRN_CHECK(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now) == 0);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// Seconds of the fastest of `repeats` runs.
+double Fastest(int repeats, const std::function<void()>& run) {
+  double best = 1e9;
+  for (int i = 0; i < repeats; ++i) {
+    double start = ProcessorSeconds();
+    run();
+    best = std::min(best, ProcessorSeconds() - start);
+  }
+  return best;
+}
+
+class Bench {
+ public:
+  // Blocks of either shape have as many bytes.
+  Bench(uint64_t fp16_bytes, int repeats, std::string only)
+      : repeats_(repeats),
+        only_(std::move(only)),
+        block_bytes_(kBothParts.values() * 2),
+        blocks_(std::max<uint64_t>(fp16_bytes / block_bytes_, 1)),
+        balance_(MadeUpBalance()),
+        artifacts_(balance_) {
+    uint64_t bytes = TotalBytes();
+    source_ = Allocate(bytes);
+    target_ = Allocate(bytes);
+    FillSource();
+    memcpy_gbps_ = bytes / Fastest(repeats_, [&] { std::memcpy(target_.get(), source_.get(), bytes); }) / 1e9;
+  }
+
+  void Run(const std::string& suffix, const BlockShape& shape, EncodeSpec spec) {
+    if (!only_.empty() && only_.find(suffix.empty() ? (spec.use_fp8 ? "fp8" : "int") : suffix) == std::string::npos) return;
+    if (suffix.empty() && only_.find("_rotated") != std::string::npos) return;
+    shape_ = shape;
+    spec.target = {PrecisionClass::k8Bit, PrecisionClass::k8Bit};
+    std::vector<EncodedBlock> sources;
+    for (uint64_t i = 0; i < blocks_; ++i) sources.push_back(Source(i));
+    EncodePlan plan = *PrepareEncode(sources[0], spec, artifacts_);
+    uint64_t coded_bytes = (plan.layout.TotalBytes() + 4095) / 4096 * 4096;
+    Memory coded = Allocate(blocks_ * coded_bytes);
+    std::vector<EncodedBlock> encoded(blocks_);
+    double encode_s = Fastest(repeats_, [&] {
+      for (uint64_t i = 0; i < blocks_; ++i) encoded[i] = EncodeAt(sources[i], spec, coded.get() + i * coded_bytes);
+    });
+    std::string eight = spec.use_fp8 ? "fp8" : "int8";
+    Report("encode_" + eight + suffix, encode_s);
+    for (PrecisionClass c : {PrecisionClass::k8Bit, PrecisionClass::k4Bit, PrecisionClass::k2Bit}) {
+      if (spec.use_fp8 && c != PrecisionClass::k8Bit) continue;
+      std::string name = spec.use_fp8 ? "fp8" : std::string(PrecisionClassName(c));
+      if (("decode_" + name + suffix).find(only_) == std::string::npos) continue;
+      Report("decode_" + name + suffix, Fastest(repeats_, [&] { DecodeAll(encoded, c); }));
+    }
+  }
+
+  void WriteJson(const char* path) const {
+    std::FILE* out = std::fopen(path, "w");
+    FIRN_CHECK(out != nullptr);
+    std::fprintf(out, "{\"fp16_bytes\": %llu, \"results\": [\n", static_cast<unsigned long long>(TotalBytes()));
+    for (size_t i = 0; i < lines_.size(); ++i) {
+      std::fprintf(out, "  %s%s\n", lines_[i].c_str(), i + 1 < lines_.size() ? "," : "");
+    }
+    std::fprintf(out, "]}\n");
+    std::fclose(out);
+  }
+  std::shared_ptr<const KeyBalance> balance() const { return balance_; }
+
+ private:
+  uint64_t TotalBytes() const { return blocks_ * block_bytes_; }
+
+  void FillSource() {
+    std::mt19937_64 rng(1);
+    std::normal_distribution<float> normal;
+    std::vector<uint16_t> pattern(1 << 20);
+    for (uint16_t& value : pattern) value = FloatToHalf(normal(rng));
+    for (uint64_t at = 0; at < TotalBytes(); at += pattern.size() * 2) {
+      std::memcpy(source_.get() + at, pattern.data(), std::min<uint64_t>(pattern.size() * 2, TotalBytes() - at));
+    }
+  }
+
+  // Runs in place: no checksum of the source is part of what is measured.
+  EncodedBlock Source(uint64_t index) const {
+    EncodePlan plan = *PlanIdentity({}, DType::kFp16, shape_);
+    EncodedBlock block;
+    const uint8_t* from = source_.get() + index * block_bytes_;
+    for (Part part : kParts) {
+      uint64_t bytes = plan.layout.run_bytes[RunIndex(RunKind::kWhole, part)];
+      block.runs[RunIndex(RunKind::kWhole, part)] = RunBytes(ByteSpan(from, bytes));
+      from += bytes;
+    }
+    ComputeChecks(&plan.header, plan.layout.present, block.runs);
+    block.header = std::make_shared<RecordHeader>(plan.header);
+    block.present = plan.layout.present;
+    return block;
+  }
+
+  EncodedBlock EncodeAt(const EncodedBlock& source, const EncodeSpec& spec, uint8_t* to) const {
+    EncodedBlock block;
+    auto in_place = [&](const EncodePlan& plan) -> absl::StatusOr<MutableRuns> {
+      MutableRuns runs;
+      uint8_t* at = to;
+      for (uint32_t i = 0; i < kRunIds; ++i) {
+        if (!plan.layout.present.Has(i)) continue;
+        runs[i] = MutableRunBytes(MutableByteSpan(at, plan.layout.run_bytes[i]));
+        block.runs[i] = runs[i];
+        at += plan.layout.run_bytes[i];
+      }
+      return runs;
+    };
+    EncodeResult result = *EncodeInto(source, spec, artifacts_, in_place);
+    block.header = result.header;
+    block.present = result.layout.present;
+    return block;
+  }
+
+  void DecodeAll(const std::vector<EncodedBlock>& encoded, PrecisionClass c) {
+    for (uint64_t i = 0; i < blocks_; ++i) {
+      uint64_t k_bytes = shape_.part(Part::kK).values() * 2, v_bytes = shape_.part(Part::kV).values() * 2;
+      uint8_t* to = target_.get() + i * block_bytes_;
+      DecodeRequest request{.use = RunsFor(*encoded[i].header, {c, c})};
+      absl::Status decoded = Decode(encoded[i], artifacts_, request, MutableByteSpan(to, k_bytes),
+                                    MutableByteSpan(to + k_bytes, v_bytes));
+      FIRN_CHECK(decoded.ok());
+    }
+  }
+
+  void Report(const std::string& name, double seconds) {
+    if (name.find(only_) == std::string::npos) return;
+    double gbps = static_cast<double>(TotalBytes()) / seconds / 1e9;
+    std::printf("ratio %s %.2f %.2f %.3f\n", name.c_str(), gbps, memcpy_gbps_, gbps / memcpy_gbps_);
+    std::fflush(stdout);
+    char line[200];
+    std::snprintf(line, sizeof(line), "{\"name\": \"%s\", \"gbps\": %.3f, \"memcpy_gbps\": %.3f, \"ratio\": %.4f}",
+                  name.c_str(), gbps, memcpy_gbps_, gbps / memcpy_gbps_);
+    lines_.push_back(line);
+  }
+
+  const int repeats_;
+  const std::string only_;
+  const uint64_t block_bytes_, blocks_;
+  BlockShape shape_ = kBothParts;
+  const std::shared_ptr<const KeyBalance> balance_;
+  const OneArtifact artifacts_;
+  Memory source_, target_;
+  double memcpy_gbps_ = 0;
+  std::vector<std::string> lines_;
+};
+
+int Main(int argc, char** argv) {
+  const char* json = nullptr;
+  uint64_t mib = 1024;
+  int repeats = 3;
+  std::string only;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    std::string flag = argv[i];
+    if (flag == "--json") {
+      json = argv[i + 1];
+    } else if (flag == "--mib") {
+      mib = std::strtoull(argv[i + 1], nullptr, 10);
+    } else if (flag == "--repeats") {
+      repeats = std::atoi(argv[i + 1]);
+    } else if (flag == "--only") {
+      only = argv[i + 1];
+    }
+  }
+  if (argc % 2 == 0 || mib == 0 || repeats < 1) {
+    std::fprintf(stderr, "usage: codec_bench [--json FILE] [--mib FP16_MIB] [--repeats N] [--only NAME_SUBSTRING]\n");
+    return 2;
+  }
+  Bench bench(mib << 20, repeats, only);
+  EncodeSpec spec;
+  bench.Run("", kKeysOnly, spec);
+  spec.key_method = KeyMethod::kBalancedRotated;
+  spec.balance = bench.balance();
+  bench.Run("_rotated", kBothParts, spec);
+  spec.use_fp8 = true;
+  bench.Run("", kBothParts, spec);
+  if (json != nullptr) bench.WriteJson(json);
+  return 0;
+}
+
+}  // namespace
+}  // namespace firn
+
+int main(int argc, char** argv) { return firn::Main(argc, argv); }
