@@ -134,7 +134,7 @@ absl::StatusOr<std::unique_ptr<Draft>> StoreImpl::RecodeForMove(Move& move, std:
     return DataLoss("block {} is damaged in tier \"{}\"", move.identity.key.Hex(), options_.tiers[move.from].name);
   }
   FIRN_ASSIGN_OR_RETURN(EncodePlan plan, PrepareEncode(block, move.spec, artifacts_));
-  FIRN_ASSIGN_OR_RETURN(std::unique_ptr<Draft> draft, to->Reserve(plan.layout));
+  FIRN_ASSIGN_OR_RETURN(std::unique_ptr<Draft> draft, to->Reserve(LayoutOf(plan.header)));
   FIRN_ASSIGN_OR_RETURN(*header, Encode(block, move.spec, artifacts_, plan, draft->runs()));
   return draft;
 }

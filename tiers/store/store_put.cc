@@ -129,7 +129,7 @@ absl::StatusOr<std::unique_ptr<InFlightPut>> StoreImpl::BeginPut(const PutSpec& 
     put->Stage();
     return put;
   }
-  auto draft = hot.tier->Reserve(put->plan().layout);
+  auto draft = hot.tier->Reserve(LayoutOf(put->plan().header));
   if (draft.ok()) {
     put->draft() = *std::move(draft);
     return put;
@@ -265,7 +265,7 @@ void StoreImpl::EncodeForHotTier(std::shared_ptr<InFlightPutImpl> put, std::shar
   EncodedBlock source = put->View(header);
   auto recode = [&]() -> absl::StatusOr<std::pair<std::unique_ptr<Draft>, std::shared_ptr<const RecordHeader>>> {
     FIRN_ASSIGN_OR_RETURN(EncodePlan plan, PrepareEncode(source, spec, artifacts_));
-    FIRN_ASSIGN_OR_RETURN(std::unique_ptr<Draft> draft, options_.tiers[0].tier->Reserve(plan.layout));
+    FIRN_ASSIGN_OR_RETURN(std::unique_ptr<Draft> draft, options_.tiers[0].tier->Reserve(LayoutOf(plan.header)));
     FIRN_ASSIGN_OR_RETURN(auto encoded, Encode(source, spec, artifacts_, plan, draft->runs()));
     return std::pair(std::move(draft), std::move(encoded));
   };
