@@ -24,6 +24,8 @@ absl::StatusOr<firnkv::Client*> Context::Connect() {
 }
 
 int ExitCodeOf(const absl::Status& status) {
+  if (StatusErrno(status).has_value())
+    return kExitUsage;  // A file of the caller's; the daemon's errors come without errno.
   switch (status.code()) {
     case absl::StatusCode::kOk:
       return kExitOk;

@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "client/cpp/testing/fake_daemon.h"
+#include "client/cpp/testing/patterns.h"
 #include "firnkv/client.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -57,13 +58,6 @@ class FakeDaemonTest : public testing::Test {
   std::unique_ptr<FakeDaemon> daemon_;
   std::unique_ptr<Client> client_;
 };
-
-// Bytes that tell their place.
-inline std::vector<uint8_t> Pattern(uint64_t bytes, uint32_t salt) {
-  std::vector<uint8_t> out(bytes);
-  for (uint64_t i = 0; i < bytes; ++i) out[i] = static_cast<uint8_t>((i * 2654435761u + salt * 40503u) >> 13);
-  return out;
-}
 
 inline std::span<const uint8_t> View(const std::vector<uint8_t>& bytes) { return bytes; }
 

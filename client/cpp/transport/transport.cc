@@ -29,11 +29,23 @@ void KeepGrpcAlive() {
 // The process in which gRPC was first used; 0 before.
 std::atomic<pid_t> grpc_process{0};
 
-absl::StatusOr<std::string> ResolveAddress(std::string address) {
-  if (address.empty()) {
-    const char* from_environment = std::getenv("FIRN_SOCKET");
-    address = from_environment != nullptr && *from_environment != '\0' ? from_environment : kDefaultSocket;
+std::string Environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// Where a daemon is looked for when nobody says: the user's own, if there is one, before the machine's.
+std::string DefaultAddress() {
+  if (std::string socket = Environment("FIRN_SOCKET"); !socket.empty()) return socket;
+  if (std::string folder = Environment("XDG_RUNTIME_DIR"); geteuid() != 0 && !folder.empty()) {
+    std::string own = folder + "/firnkv/firnd.sock";
+    if (access(own.c_str(), F_OK) == 0) return own;
   }
+  return kDefaultSocket;
+}
+
+absl::StatusOr<std::string> ResolveAddress(std::string address) {
+  if (address.empty()) address = DefaultAddress();
   if (address.front() == '/') address = "unix:" + address;
   if (address.starts_with("unix:")) {
     size_t path_bytes = address.size() - 5;

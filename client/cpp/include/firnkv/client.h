@@ -32,7 +32,8 @@ class Session;
 class WatchStream;
 
 struct ClientOptions {
-  // "unix:/path", an absolute path, or "host:port". Empty: $FIRN_SOCKET, or else /run/firnkv/firnd.sock.
+  // "unix:/path", an absolute path, or "host:port". Empty: $FIRN_SOCKET, or else the user's own
+  // daemon ($XDG_RUNTIME_DIR/firnkv/firnd.sock) where there is one, or else the machine's, /run/firnkv/firnd.sock.
   std::string address = {};
   int64_t deadline_ms = 10'000;       // Of calls that carry no payload.
   int64_t data_deadline_ms = 60'000;  // Of Put, Get, Prefetch and Flush.

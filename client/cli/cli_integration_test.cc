@@ -1,0 +1,165 @@
+// firn against a daemon of its own: what it prints for scripts, what it says when things go wrong, and its exit codes.
+
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "client/cpp/tensor/tensor_file.h"
+#include "client/cpp/testing/patterns.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/daemon_process.h"
+
+namespace firn {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+struct Outcome {
+  int code = -1;
+  std::string text;  // stdout and stderr together, or stdout alone with --json.
+  Json json() const { return Json::parse(text, nullptr, /*allow_exceptions=*/false); }
+};
+
+Outcome RunFirn(const std::string& socket, const std::string& arguments) {
+  bool json = arguments.find("--json") != std::string::npos;
+  std::string command = std::string(FIRN_BINARY_DIR) + "/client/cli/firn --socket " + socket + " " + arguments +
+                        (json ? " 2>/dev/null" : " 2>&1");
+  Outcome outcome;
+  FILE* pipe = popen(command.c_str(), "r");
+  char buffer[4096];
+  while (size_t count = std::fread(buffer, 1, sizeof(buffer), pipe)) outcome.text.append(buffer, count);
+  int status = pclose(pipe);
+  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return outcome;
+}
+
+const std::string& Sample() {
+  static const std::string path = std::string(FIRN_SOURCE_DIR) + "/tests/data/sample_128tok.safetensors";
+  return path;
+}
+
+class CliTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    absl::Status started = daemon_.Start();
+    ASSERT_TRUE(started.ok()) << started << daemon_.Log();
+  }
+  Outcome Firn(const std::string& arguments) { return RunFirn(daemon_.socket_path(), arguments); }
+  std::string Path(const std::string& name) const { return (daemon_.folder() / name).string(); }
+  double CheckedError(const std::string& blocks) {
+    Outcome got = Firn("--json get " + blocks + " --check");
+    EXPECT_EQ(got.code, 0) << got.text;
+    return got.json().value("relative_error_k", -1.0);
+  }
+
+  static DaemonOptions Options() {
+    DaemonOptions options;
+    options.extra_toml = "[store]\npromote_on_get = false\n";
+    return options;
+  }
+
+  DaemonProcess daemon_{Options()};
+};
+
+TEST_F(CliTest, AFileGoesThroughTheTiersAndComesBack) {
+  Outcome put = Firn("--json put " + Sample() + " --model m");
+  ASSERT_EQ(put.code, 0) << put.text;
+  EXPECT_EQ(put.json()["stored"], 2);
+  EXPECT_EQ(put.json()["keys_by"], "tokens");
+  EXPECT_EQ(Firn("--json put " + Sample() + " --model m").json()["existing"], 2);
+
+  const std::string blocks = "--file " + Sample() + " --model m";
+  EXPECT_EQ(CheckedError(blocks), 0.0);
+  EXPECT_EQ(Firn("demote " + blocks + " --tier warm").code, 0);
+  double int8 = CheckedError(blocks);
+  EXPECT_EQ(Firn("degrade " + blocks + " --tier warm --to int4").code, 0);
+  double int4 = CheckedError(blocks);
+  EXPECT_EQ(Firn("demote " + blocks + " --tier cold").code, 0);
+  EXPECT_EQ(CheckedError(blocks), int4) << "moving planes changed what they decode to";
+  EXPECT_EQ(Firn("degrade " + blocks + " --tier cold --to int2").code, 0);
+  double int2 = CheckedError(blocks);
+  EXPECT_GT(int8, 0.0);
+  EXPECT_GT(int4, int8);
+  EXPECT_GT(int2, int4);
+  EXPECT_LT(int8, 0.01);
+  EXPECT_LT(int4, 0.12);
+  EXPECT_LT(int2, 0.60);
+
+  Outcome listed = Firn("--json ls");
+  ASSERT_EQ(listed.code, 0) << listed.text;
+  EXPECT_EQ(listed.json()["count"], 2);
+  EXPECT_EQ(listed.json()["blocks"][0]["copies"][0]["tier"], "cold");
+  std::string key = listed.json()["blocks"][0]["key"];
+  EXPECT_THAT(Firn("stat --key " + key).text, HasSubstr("cold int2"));
+  EXPECT_EQ(Firn("get --key " + key + " --least int4").code, 1) << "a coarser block is a miss";
+  EXPECT_EQ(Firn("get --key " + key + " --as fp16 --out " + Path("out.safetensors")).code, 0);
+  auto out = TensorFile::Open(Path("out.safetensors"));
+  ASSERT_TRUE(out.ok()) << out.status();
+  ASSERT_NE(out->Find(key + ".k"), nullptr);
+  EXPECT_EQ(DescribeTensor(*out->Find(key + ".k")), "F16 (2, 2, 64, 128)");
+
+  EXPECT_EQ(Firn("--json tiers").json()["tiers"].size(), 3u);
+  EXPECT_EQ(Firn("--json stats").code, 0);
+  EXPECT_EQ(Firn("--json capabilities").json()["admin"], true);
+  EXPECT_EQ(Firn("flush").code, 0);
+  EXPECT_EQ(Firn("--json verify").json()["consistent"], true);
+  EXPECT_EQ(Firn("delete " + blocks).code, 0);
+  EXPECT_EQ(Firn("delete " + blocks).code, 1);
+  EXPECT_EQ(Firn("get " + blocks).code, 1);
+}
+
+TEST_F(CliTest, FilesWithoutTokensAreNamedByContent) {
+  constexpr uint64_t kValues = 2 * 3 * 2 * 40 * 64;  // K and V, 3 layers, 2 heads, 40 tokens, 64 channels.
+  std::vector<uint8_t> values = firnkv::HalfPattern(kValues * 2, 5);
+  ASSERT_TRUE(WriteNpy(Path("kv.npy"), Tensor{"", ElementType::kF16, {2, 3, 2, 40, 64}, values}).ok());
+  Outcome put = Firn("--json put " + Path("kv.npy") + " --block-tokens 16");
+  ASSERT_EQ(put.code, 0) << put.text;
+  EXPECT_EQ(put.json()["stored"], 3);  // 16, 16 and a tail of 8.
+  EXPECT_EQ(put.json()["keys_by"], "content");
+  EXPECT_EQ(CheckedError("--file " + Path("kv.npy") + " --block-tokens 16"), 0.0);
+  EXPECT_EQ(Firn("--json keys " + Path("kv.npy") + " --block-tokens 16").json()["keys"].size(), 3u);
+}
+
+TEST_F(CliTest, WrongInputIsSaidWithItsValueAndLimit) {
+  struct Case {
+    std::string arguments, message;
+    int code;
+  };
+  std::ofstream(Path("junk")) << "this is no tensor file, whatever its name";
+  for (const Case& c :
+       {Case{"put /no/such/file", "No such file", 2}, Case{"put " + Path("junk"), "header length", 2},
+        Case{"put " + Sample() + " --ttl 5", "5", 2}, Case{"put " + Sample() + " --block-tokens 0", "0", 2},
+        Case{"put " + Sample() + " --floor int5", "int5", 2}, Case{"get --key xyz --ns 00", "", 1},
+        Case{"nonsense", "", 2}, Case{"clear --everything", "--yes", 2}, Case{"clear --yes", "what to clear", 2},
+        Case{"--timeout 5 tiers", "5", 2}, Case{"bench --size 1KiB", "1KiB", 2}}) {
+    Outcome outcome = Firn(c.arguments);
+    EXPECT_EQ(outcome.code, c.code) << c.arguments << "\n" << outcome.text;
+    EXPECT_THAT(outcome.text, HasSubstr(c.message)) << c.arguments;
+  }
+  Outcome absent = RunFirn("/no/such/socket", "tiers");
+  EXPECT_EQ(absent.code, 3);
+  EXPECT_THAT(absent.text, HasSubstr("/no/such/socket"));
+  EXPECT_EQ(RunFirn("/no/such/socket", "--json tiers").json()["error"]["code"], "UNAVAILABLE");
+}
+
+TEST_F(CliTest, MeasuresAndWatches) {
+  Outcome bench = Firn("--json bench --size 256KiB --count 16 --threads 2");
+  ASSERT_EQ(bench.code, 0) << bench.text;
+  EXPECT_GT(bench.json()["put"]["gb_per_s"], 0.0);
+  EXPECT_EQ(bench.json()["get"]["failed"], 0);
+  ASSERT_EQ(Firn("put " + Sample()).code, 0);
+  Outcome watched = Firn("--json watch --after 0 --count 3");
+  EXPECT_EQ(watched.code, 0);
+  EXPECT_THAT(watched.text, HasSubstr("\"stored\""));
+  EXPECT_EQ(Firn("clear --everything --yes").code, 0);
+  EXPECT_EQ(Firn("clear --everything --yes").code, 0);
+}
+
+}  // namespace
+}  // namespace firn
