@@ -1,0 +1,407 @@
+// The way of a copy into the log: reserve, lay out, checksum, append, publish.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "base/checksum.h"
+#include "base/status.h"
+#include "tiers/cold/cold_items.h"
+
+namespace firn {
+namespace {
+
+constexpr uint64_t kRecordHeaderFixedBytes = 272;
+constexpr uint64_t kRecordHeaderRunBytes = 16;
+
+// An upper bound of a record header's serialized length, from its runs alone: their checks cover kCheckedBytesMin each,
+// or more.
+uint64_t RecordHeaderBound(const RecordLayout& layout) {
+  uint64_t bytes = kRecordHeaderFixedBytes;
+  for (uint32_t i = 0; i < kRunIds; ++i) {
+    if (!layout.present.Has(i)) continue;
+    uint64_t checks = std::min<uint64_t>(kLayersMax, layout.run_bytes[i] / kCheckedBytesMin + 1);
+    bytes += kRecordHeaderRunBytes + 8 * checks;
+  }
+  return bytes;
+}
+
+uint64_t ExtentHeaderBound(RunMask written) {
+  ExtentHeader header;
+  header.note.written = written;
+  header.note.parent = Digest();
+  header.siblings.resize(kRecordExtentsMax - 1);
+  return header.header_bytes();
+}
+
+RunLengths LengthsOf(const RecordLayout& layout) {
+  RunLengths lengths{};
+  for (uint32_t i = 0; i < kRunIds; ++i) lengths[i] = static_cast<uint32_t>(layout.run_bytes[i]);
+  return lengths;
+}
+
+void ZeroSpan(const MutableRunBytes& bytes) {
+  for (MutableByteSpan piece : bytes.spans()) std::memset(piece.data(), 0, piece.size());
+}
+
+uint64_t CrcOf(const MutableRunBytes& bytes, uint64_t seed) {
+  for (MutableByteSpan piece : bytes.spans()) seed = Crc64(piece, seed);
+  return seed;
+}
+
+}  // namespace
+
+MutableRunBytes SpanAt(const ChunkPool::Lease& lease, uint64_t offset, uint64_t length) {
+  MutableRunBytes out;
+  for (MutableByteSpan piece : lease.pieces()) {
+    if (length == 0) break;
+    if (offset >= piece.size()) {
+      offset -= piece.size();
+      continue;
+    }
+    uint64_t take = std::min<uint64_t>(piece.size() - offset, length);
+    out.Append(piece.subspan(offset, take));
+    offset = 0;
+    length -= take;
+  }
+  FIRN_CHECK(length == 0);
+  return out;
+}
+
+std::vector<RowExtent> RowExtentsOf(const LogItem& item) {
+  std::vector<RowExtent> out;
+  for (const LogExtent& extent : item.extents) out.push_back({extent.header.place, extent.header.shape});
+  return out;
+}
+
+ColdLayout LayoutOf(const RecordNote& note, const std::vector<RowExtent>& extents) {
+  ColdLayout layout;
+  layout.run_bytes = note.run_bytes;
+  layout.header_bytes = note.header_bytes;
+  for (size_t i = 0; i < extents.size() && i < kRecordExtentsMax; ++i) layout.extents[i] = extents[i].shape;
+  return layout;
+}
+
+ColdTier::ColdDraft::ColdDraft(ColdTier* tier, const RecordLayout& layout, std::vector<DraftExtent> extents,
+                               uint64_t bytes)
+    : tier_(tier), extents_(std::move(extents)), bytes_(bytes) {
+  layout_ = layout;
+  RunLengths lengths = LengthsOf(layout);
+  for (const DraftExtent& extent : extents_) {
+    for (uint32_t i = 0; i < kRunIds; ++i) {
+      if (extent.shape.runs.Has(i)) runs_[i] = SpanAt(*extent.memory, RunOffset(extent.shape, lengths, i), lengths[i]);
+    }
+  }
+}
+
+// The extents of a draft, without memory.
+absl::StatusOr<std::vector<ColdTier::DraftExtent>> ColdTier::PlanDraft(const RecordLayout& layout) const {
+  for (uint32_t i = 0; i < kRunIds; ++i) {
+    if (layout.run_bytes[i] > kBlockBytesMax)
+      return InvalidArgument("run {} of {} bytes, at most {}", i, layout.run_bytes[i], kBlockBytesMax);
+  }
+  if (layout.TotalBytes() > staging_->budget_bytes()) {
+    return InvalidArgument("a record of {} bytes is over the {} bytes of staging memory of tier {}",
+                           layout.TotalBytes(), staging_->budget_bytes(), name());
+  }
+  RunMask base = layout.present;
+  uint64_t extent_header = ExtentHeaderBound(layout.present);
+  std::vector<DraftExtent> extents(1);
+  for (auto [kind, stream] : {std::pair{RunKind::kP4, Stream::kP4}, std::pair{RunKind::kP8, Stream::kP8}}) {
+    RunMask plane = layout.present & RunMask::Both(kind);
+    uint64_t bytes = layout.run_bytes[RunIndex(kind, Part::kK)] + layout.run_bytes[RunIndex(kind, Part::kV)];
+    if (plane.Empty() || bytes < options_.split_plane_bytes) continue;
+    base = base - plane;
+    extents.push_back({stream, {plane, static_cast<uint32_t>(AlignUp(extent_header, kExtentAlignment))}, nullptr});
+  }
+  uint64_t runs_at = AlignUp(extent_header + RecordHeaderBound(layout), kExtentAlignment);
+  extents[0] = {Stream::kBase, {base, static_cast<uint32_t>(runs_at)}, nullptr};
+  return extents;
+}
+
+absl::Status ColdTier::Admit(uint64_t asked, uint64_t bytes) {
+  bool trouble = false;
+  absl::Status status;
+  {
+    std::lock_guard lock(mu_);
+    trouble = health_.state != ColdState::kOk;
+    if (health_.state == ColdState::kReadOnly) {
+      status = ResourceExhausted("tier {} takes no writes: {}", name(), health_.reason);
+    } else if (health_.state == ColdState::kFailed) {
+      status = Unavailable("tier {} takes no writes: {}", name(), health_.reason);
+    } else if (backlog_full_) {
+      status = Unavailable("tier {} takes no writes until its index can be written: {}", name(), health_.reason);
+    } else {
+      uint64_t room = segments_->free_bytes(false) + writer_->open_room_bytes();
+      uint64_t taken = draft_bytes_ + unplaced_bytes_;
+      uint64_t free = room > taken ? room - taken : 0;
+      if (bytes > free) {
+        status = ResourceExhausted("tier {}: {} bytes asked for, {} with overhead; {} of {} free", name(), asked, bytes,
+                                   free, segments_->capacity_bytes());
+      } else if (!admission_.Take(bytes, options_.clock->NowNs())) {
+        ++cold_counters_.admission_refusals;
+        status = ResourceExhausted("tier {}: {} bytes asked for, over its write rate of {} bytes a second", name(),
+                                   bytes, admission_.rate());
+      } else {
+        draft_bytes_ += bytes;
+      }
+    }
+  }
+  if (trouble) Post([this] { MaybeProbe(); });
+  if (!status.ok() && !trouble) Post([this] { MaybeReclaim(); });
+  return status;
+}
+
+void ColdTier::ReturnDraft(uint64_t bytes) {
+  std::lock_guard lock(mu_);
+  draft_bytes_ -= bytes;
+}
+
+absl::StatusOr<std::unique_ptr<Draft>> ColdTier::ReserveImpl(const RecordLayout& layout) {
+  if (closing_) return FailedPrecondition("cold tier {} is closed", name());
+  FIRN_ASSIGN_OR_RETURN(std::vector<DraftExtent> extents, PlanDraft(layout));
+  RunLengths lengths = LengthsOf(layout);
+  uint64_t bytes = 0;
+  for (const DraftExtent& extent : extents) bytes += AlignUp(ExtentEnd(extent.shape, lengths), kIoAlignment);
+  FIRN_RETURN_IF_ERROR(Admit(layout.TotalBytes(), bytes));
+  for (DraftExtent& extent : extents) {
+    extent.memory = staging_->Take(ExtentEnd(extent.shape, lengths), layout.namespace_tag);
+    if (extent.memory == nullptr) {
+      std::lock_guard lock(mu_);
+      draft_bytes_ -= bytes;
+      admission_.GiveBack(bytes);
+      return ResourceExhausted("tier {}: {} bytes asked for, {} of {} bytes of staging memory free", name(), bytes,
+                               staging_->free_bytes(), staging_->budget_bytes());
+    }
+  }
+  return std::unique_ptr<Draft>(new ColdDraft(this, layout, std::move(extents), bytes));
+}
+
+namespace {
+
+// Copies `runs` of an extent into memory of their own, laid out behind `runs_at`.
+std::shared_ptr<ChunkPool::Lease> CopyRuns(const ChunkPool::Lease& from, const ExtentShape& shape,
+                                           const ExtentShape& target, const RunLengths& lengths,
+                                           std::shared_ptr<ChunkPool::Lease> into) {
+  if (into == nullptr) into = ChunkPool::Lease::OnHeap(ExtentEnd(target, lengths));
+  for (uint32_t i = 0; i < kRunIds; ++i) {
+    if (!target.runs.Has(i) || !shape.runs.Has(i)) continue;
+    CopyScattered(SpanAt(from, RunOffset(shape, lengths, i), lengths[i]),
+                  SpanAt(*into, RunOffset(target, lengths, i), lengths[i]));
+  }
+  return into;
+}
+
+}  // namespace
+
+// Moves protected runs of the plane streams to an extent of their own. Where a whole extent is protected and no other
+// is, only its stream changes; otherwise the runs are copied, which is rare: floors name planes of a part, pins
+// everything.
+void ColdTier::SplitProtected(std::vector<DraftExtent>* extents, const RunLengths& lengths, RunMask protect) const {
+  RunMask moving;
+  size_t touched = 0, whole = 0;
+  for (size_t i = 1; i < extents->size(); ++i) {
+    RunMask held = (*extents)[i].shape.runs & protect;
+    if (held.Empty()) continue;
+    moving |= held;
+    ++touched;
+    if (held == (*extents)[i].shape.runs) whole = i;
+  }
+  if (touched == 0) return;
+  if (touched == 1 && whole != 0) {
+    (*extents)[whole].stream = Stream::kProtected;
+    return;
+  }
+  DraftExtent kept{Stream::kProtected, {moving, (*extents)[1].shape.runs_at}, nullptr};
+  std::vector<DraftExtent> out;
+  out.push_back(std::move((*extents)[0]));
+  for (size_t i = 1; i < extents->size(); ++i) {
+    DraftExtent& extent = (*extents)[i];
+    if (!(extent.shape.runs & moving).Empty()) {
+      kept.memory = CopyRuns(*extent.memory, extent.shape, kept.shape, lengths, std::move(kept.memory));
+      ExtentShape rest{extent.shape.runs - moving, extent.shape.runs_at};
+      if (rest.runs.Empty()) continue;
+      extent.memory = CopyRuns(*extent.memory, extent.shape, rest, lengths, nullptr);
+      extent.shape = rest;
+    }
+    out.push_back(std::move(extent));
+  }
+  out.push_back(std::move(kept));
+  *extents = std::move(out);
+}
+
+// Completes an extent's payload and header but for its place.
+LogExtent ColdTier::FinishExtent(DraftExtent extent, const RecordNote& note, ByteSpan record_header, uint64_t sequence,
+                                 size_t siblings, bool relocated) const {
+  LogExtent out;
+  ExtentHeader& header = out.header;
+  header.kind = ExtentKind::kRecord;
+  header.stream = extent.stream;
+  header.sequence = sequence;
+  header.has_record_header = !record_header.empty();
+  header.relocated = relocated;
+  header.siblings.resize(header.has_record_header ? siblings : 0);
+  header.note = note;
+  uint64_t front = header.header_bytes() + record_header.size();
+  if (front > extent.shape.runs_at) {
+    // The bound of the record header was too low: it stays right, at the price of a copy.
+    ExtentShape wider{extent.shape.runs, static_cast<uint32_t>(AlignUp(front, kExtentAlignment))};
+    extent.memory = CopyRuns(*extent.memory, extent.shape, wider, note.run_bytes, nullptr);
+    extent.shape = wider;
+  }
+  header.shape = extent.shape;
+  header.payload_bytes = ExtentEnd(extent.shape, note.run_bytes) - header.header_bytes();
+  const ChunkPool::Lease& memory = *extent.memory;
+  uint64_t at = header.header_bytes();
+  if (header.has_record_header) CopyScattered(RunBytes(record_header), SpanAt(memory, at, record_header.size()));
+  at += record_header.size();
+  // What is between the parts goes to the medium too.
+  for (uint32_t i = 0; i < kRunIds; ++i) {
+    if (!extent.shape.runs.Has(i)) continue;
+    uint64_t start = RunOffset(extent.shape, note.run_bytes, i);
+    ZeroSpan(SpanAt(memory, at, start - at));
+    at = start + note.run_bytes[i];
+  }
+  header.payload_crc = CrcOf(SpanAt(memory, header.header_bytes(), header.payload_bytes), sequence);
+  out.memory = std::move(extent.memory);
+  return out;
+}
+
+void ColdTier::CommitImpl(std::unique_ptr<Draft> draft, std::shared_ptr<const RecordHeader> header,
+                          const CommitOptions& options, CommitDone done) {
+  auto& cold = static_cast<ColdDraft&>(*draft);
+  absl::Status valid = closing_ ? FailedPrecondition("cold tier {} is closed", name()) : CheckHeader(*header);
+  for (uint32_t i = 0; valid.ok() && i < kRunIds; ++i) {
+    if (header->runs[i].bytes != cold.layout().run_bytes[i]) {
+      valid = InvalidArgument("run {}: the header says {} bytes, {} were reserved", i, header->runs[i].bytes,
+                              cold.layout().run_bytes[i]);
+    }
+  }
+  if (!valid.ok()) {
+    draft.reset();
+    return done(valid);
+  }
+  std::vector<uint8_t> serialized = SerializeHeader(*header);
+  auto item = std::make_unique<CommitItem>();
+  RecordNote& note = item->note;
+  note.identity = header->identity;
+  note.parent = header->parent;
+  note.first_token = header->first_token;
+  note.tokens = header->shape.tokens;
+  note.expires_unix_ms = header->expires_unix_ms;
+  note.digest = HeaderDigest(serialized);
+  note.header_bytes = static_cast<uint32_t>(serialized.size());
+  note.written = header->encoded;
+  note.protect = options.protect & header->encoded;
+  note.run_bytes = LengthsOf(cold.layout());
+  RunMask coarser = header->encoded - RunMask::Both(RunKind::kP8);
+  note.classes = {ClassOf(*header, header->encoded), ClassOf(*header, coarser),
+                  ClassOf(*header, coarser - RunMask::Both(RunKind::kP4))};
+  item->sequence = next_sequence_++;
+  item->bytes = cold.bytes();
+  item->done = std::move(done);
+  std::vector<DraftExtent> extents = std::move(cold.extents());
+  SplitProtected(&extents, note.run_bytes, note.protect);
+  for (size_t i = 0; i < extents.size(); ++i) {
+    ByteSpan record_header = i == 0 ? ByteSpan(serialized) : ByteSpan();
+    item->extents.push_back(
+        FinishExtent(std::move(extents[i]), note, record_header, item->sequence, extents.size() - 1, false));
+  }
+  {
+    std::lock_guard lock(mu_);
+    unplaced_bytes_ += item->bytes;
+  }
+  draft.reset();
+  Post([this, item = std::move(item)]() mutable { AppendItem(std::move(item)); });
+}
+
+void ColdTier::CommitItem::Settled(ColdTier* tier, SettleContext* context) {
+  {
+    std::lock_guard lock(tier->mu_);
+    tier->unplaced_bytes_ -= bytes;
+  }
+  if (!status.ok()) {
+    tier->Withdraw(*this, context);
+    context->after.push_back([done = std::move(done), result = status]() mutable { done(result); });
+    return;
+  }
+  RecordRow row{sequence, note, RowExtentsOf(*this)};
+  auto copy = std::make_shared<ColdCopy>(sequence, note.digest);
+  copy->layout = tier->layouts_.Intern(LayoutOf(note, row.extents));
+  {
+    std::lock_guard lock(tier->mu_);
+    tier->LinkLocked(copy, row.extents, note);
+  }
+  context->batch.Put(RecordKey(sequence), RecordValue(row));
+  context->after.push_back(
+      [done = std::move(done), copy = std::move(copy)]() mutable { done(CopyPtr(std::move(copy))); });
+}
+
+// Some of a failed item may be whole on the medium: it must not come back.
+void ColdTier::Withdraw(const LogItem& item, SettleContext*) {
+  std::optional<Tombstone> tombstone = TombstoneOf(item);
+  if (!tombstone) return;
+  std::lock_guard lock(mu_);
+  forgotten_.push_back(*tombstone);
+  forgotten_urgent_ = true;
+}
+
+std::optional<Tombstone> ColdTier::TombstoneOf(const LogItem& item) {
+  Tombstone tombstone;
+  bool placed = false;
+  for (size_t i = 0; i < item.extents.size(); ++i) {
+    tombstone.sequence = item.extents[i].header.sequence;
+    if (item.extents[i].segment == nullptr) continue;
+    tombstone.segments[i] = item.extents[i].segment->id;
+    placed = true;
+  }
+  if (!placed) return std::nullopt;
+  return tombstone;
+}
+
+// Makes a new copy visible to reclaiming: its extents in their segments, its bytes in the sums.
+void ColdTier::LinkLocked(const ColdCopyPtr& copy, const std::vector<RowExtent>& extents, const RecordNote& note) {
+  RunMask runs;
+  for (size_t i = 0; i < extents.size(); ++i) {
+    SegmentPtr segment = segments_->Find(extents[i].place.segment);
+    if (segment == nullptr) continue;
+    copy->extents[i] = {segment->id, static_cast<uint32_t>(segment->slots.size())};
+    segment->slots.push_back(copy);
+    segment->slot_offsets.push_back(static_cast<uint32_t>(extents[i].place.offset / kExtentAlignment));
+    segment->live_bytes += AlignUp(ExtentEnd(extents[i].shape, note.run_bytes), kExtentAlignment);
+    ++segment->live_extents;
+    runs |= extents[i].shape.runs;
+  }
+  copy->runs = runs.bits();
+  ++copies_;
+  UpdateStoredLocked(copy.get());
+}
+
+void ColdTier::UpdateStoredLocked(ColdCopy* copy) {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < kRecordExtentsMax; ++i) {
+    if (copy->extents[i].segment == 0) continue;
+    bytes += AlignUp(ExtentEnd(copy->layout->extents[i], copy->layout->run_bytes), kExtentAlignment);
+  }
+  stored_bytes_ -= copy->StoredBytes();
+  stored_bytes_ += bytes;
+  copy->stored_units = static_cast<uint32_t>(bytes / kExtentAlignment);
+}
+
+// Takes one extent out of its segment's live ones. The copy still knows where it is, for readers.
+void ColdTier::UnlinkExtentLocked(ColdCopy* copy, size_t extent) {
+  if (copy->extents[extent].segment == 0) return;
+  SegmentPtr segment = segments_->Find(copy->extents[extent].segment);
+  if (segment == nullptr) return;
+  ColdCopyPtr& slot = segment->slots[copy->extents[extent].slot];
+  if (slot.get() != copy) return;
+  slot = nullptr;
+  segment->live_bytes -= AlignUp(ExtentEnd(copy->layout->extents[extent], copy->layout->run_bytes), kExtentAlignment);
+  --segment->live_extents;
+}
+
+absl::StatusOr<CopyPtr> ColdTier::NarrowImpl(const CopyPtr&, RunMask) {
+  return Unimplemented("tier {} degrades by reclaiming; write the copy again with fewer runs", name());
+}
+
+}  // namespace firn

@@ -1,0 +1,1 @@
+#include "tiers/cold/cold_test_util.h"
