@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <ctime>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
@@ -33,6 +34,16 @@ constexpr int64_t kColdTickMs = 1000;
 constexpr int64_t kSweepMs = 100;
 constexpr int64_t kStartExtensionMs = 30'000;
 constexpr int64_t kStopWhileStartingMs = 4'000;
+constexpr int64_t kStragglersMs = 5'000;
+constexpr int64_t kStopGraceMs = 15'000;
+
+bool WaitUntil(int64_t limit_ms, const std::function<bool()>& holds) {
+  for (int64_t waited_ms = 0; !holds(); ++waited_ms) {
+    if (waited_ms >= limit_ms) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
 
 class Daemon {
  public:
@@ -128,7 +139,7 @@ std::optional<int> Daemon::Open() {
     Log(LogLevel::kInfo, "admin endpoint is up", {{"address", options_.config.admin_http}, {"port", http_->port()}});
   }
   for (const ListenerSettings& settings : options_.config.listeners) {
-    auto listener = GrpcListener::Start(&*core_, settings);
+    auto listener = GrpcListener::Start(&*core_, settings, options_.config.listeners.size());
     if (!listener.ok()) {
       Log(LogLevel::kError, "cannot start", {{"listener", settings.Address()}, {"error", Message(listener.status())}});
       return kExitCannotListen;
@@ -260,7 +271,7 @@ void Daemon::BeginStop(int exit_code) {
   if (stopping_.exchange(true)) return;
   exit_code_ = exit_code;
   NotifyStopping("draining");
-  NotifyExtendTimeout(options_.config.shutdown_budget_ms + 15'000, "draining");
+  NotifyExtendTimeout(options_.config.shutdown_budget_ms + kStopGraceMs, "draining");
   core_->StopServing();
   {
     std::lock_guard lock(serving_mu_);
@@ -275,6 +286,11 @@ void Daemon::BeginStop(int exit_code) {
       std::_Exit(exit_code_);
     });
   }
+  // Whatever hangs, the daemon is gone before the supervisor loses patience; the cold log is made for it.
+  loop_.After(options_.config.shutdown_budget_ms + kStopGraceMs, [this] {
+    Log(LogLevel::kError, "stopping took too long; leaving as it is");
+    std::_Exit(kExitOsError);
+  });
   stop_thread_ = std::thread([this] {
     StopServing();
     CloseStore();
@@ -288,7 +304,7 @@ void Daemon::StopServing() {
   for (auto& listener : listeners_) {
     listener->Shutdown(std::max<int64_t>(0, (deadline_ns - clock_->NowNs()) / 1'000'000));
   }
-  while (core_->live_streams() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  WaitUntil(kStragglersMs, [this] { return core_->live_streams() == 0; });
 }
 
 void Daemon::CloseStore() {
@@ -321,15 +337,21 @@ void Daemon::CloseStore() {
     closed.Update(wait([&](auto done) { cold->Close(std::move(done)); }));
   }
   listeners_.clear();
+  bool clean = drained.ok() && closed.ok();
+  Log(clean ? LogLevel::kInfo : LogLevel::kWarning, "stopped",
+      {{"dropped_blocks", stats.shutdown_dropped}, {"drain", drained.ToString()}, {"close", closed.ToString()}});
+  // What gRPC still holds of blocks, or a callback that never came, must not find the store gone. All is on the medium.
+  if (!WaitUntil(kStragglersMs, [&] { return store->Stats().readers == 0 && core_->live_streams() == 0; })) {
+    Log(LogLevel::kWarning, "leaving with calls that did not end",
+        {{"streams", core_->live_streams()}, {"readers", store->Stats().readers}});
+    std::_Exit(exit_code_);
+  }
   std::unique_ptr<Store> gone;
   {
     std::lock_guard lock(store_mu_);
     gone = std::move(store_);
   }
   gone.reset();  // Outside the lock: a tier waits for the executor, whose tasks may wait for the lock.
-  bool clean = drained.ok() && closed.ok();
-  Log(clean ? LogLevel::kInfo : LogLevel::kWarning, "stopped",
-      {{"dropped_blocks", stats.shutdown_dropped}, {"drain", drained.ToString()}, {"close", closed.ToString()}});
 }
 
 HttpAnswer Daemon::AnswerHttp(const std::string& path) {

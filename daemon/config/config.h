@@ -92,7 +92,7 @@ struct ConfigPlaces {
   std::string state_dir;
   std::string runtime_dir;
 };
-// $STATE_DIRECTORY, $RUNTIME_DIRECTORY (set by systemd), else /var/lib/firn and /run/firn for root, else the user's
+// $STATE_DIRECTORY, $RUNTIME_DIRECTORY (set by systemd), else /var/lib/firnkv and /run/firnkv for root, else the user's
 // own.
 ConfigPlaces DefaultPlaces();
 

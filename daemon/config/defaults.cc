@@ -47,12 +47,12 @@ ConfigPlaces DefaultPlaces() {
   if (places.state_dir.empty()) {
     std::string home = Environment("XDG_STATE_HOME");
     if (home.empty() && !Environment("HOME").empty()) home = Environment("HOME") + "/.local/state";
-    places.state_dir = root || home.empty() ? "/var/lib/firn" : home + "/firn";
+    places.state_dir = root || home.empty() ? "/var/lib/firnkv" : home + "/firnkv";
   }
   places.runtime_dir = FirstOf(Environment("RUNTIME_DIRECTORY"));
   if (places.runtime_dir.empty()) {
     std::string home = Environment("XDG_RUNTIME_DIR");
-    places.runtime_dir = root || home.empty() ? "/run/firn" : home + "/firn";
+    places.runtime_dir = root || home.empty() ? "/run/firnkv" : home + "/firnkv";
   }
   return places;
 }

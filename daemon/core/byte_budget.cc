@@ -11,7 +11,7 @@ namespace firn {
 
 void ByteBudget::Acquire(uint64_t bytes, Granted granted) {
   if (bytes > capacity_bytes_) {
-    granted(ResourceExhausted("needs a buffer of {}; limits.transport_budget is {}", FormatBytes(bytes),
+    granted(ResourceExhausted("needs a buffer of {}; half of limits.transport_budget is {}", FormatBytes(bytes),
                               FormatBytes(capacity_bytes_)));
     return;
   }

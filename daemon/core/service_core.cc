@@ -9,7 +9,7 @@ namespace firn {
 ServiceCore::ServiceCore(Options options)
     : options_(std::move(options)),
       sessions_(options_.limits.sessions_max, options_.limits.leases_max),
-      transport_(options_.limits.transport_budget_bytes),
+      transport_(options_.limits.transport_budget_bytes / 2),
       events_(std::make_shared<EventHub>(options_.executor)) {}
 
 absl::StatusOr<Store*> ServiceCore::store() const {

@@ -141,6 +141,7 @@ absl::Status PayloadSource::PrepareDecoded() {
   decodes_ = true;
   uint64_t k_bytes = PartBytes(Part::kK, layers_), v_bytes = PartBytes(Part::kV, layers_);
   if (request_.layout.has_value()) {
+    if (out_ == DType::kFp32) return InvalidArgument("a layout is for FP16, BF16 and BYTES; FP32 comes canonical");
     FIRN_RETURN_IF_ERROR(CheckLayout(*request_.layout, shape_, out_, request_.layout_bytes));
     if (request_.layout_bytes > 8 * (k_bytes + v_bytes)) {
       return InvalidArgument("layout.payload_bytes = {}; the values have {} bytes and a layout at most 8 times as many",
@@ -260,6 +261,10 @@ absl::StatusOr<PayloadChunk> PayloadSource::Next(std::unique_ptr<ByteBudget::Gra
       ++segment_;
       segment_offset_ = 0;
     }
+  }
+  if (segments_at_end()) {  // A buffer that is sent must not be held while the next one is waited for.
+    segments_.clear();
+    segment_ = 0;
   }
   cursor_ += chunk.bytes;
   return chunk;

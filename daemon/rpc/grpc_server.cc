@@ -1,5 +1,7 @@
 #include "daemon/rpc/grpc_server.h"
 
+#include <google/protobuf/stubs/logging.h>
+#include <grpc/support/log.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
@@ -17,6 +19,7 @@
 #include "daemon/rpc/admin_service.h"
 #include "daemon/rpc/kv_service.h"
 #include "daemon/runtime/instance_lock.h"
+#include "daemon/runtime/log.h"
 
 namespace firn {
 namespace {
@@ -37,7 +40,7 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> CredentialsOf(const Lis
   return grpc::SslServerCredentials(options);
 }
 
-void SetOptions(grpc::ServerBuilder* builder, const LimitSettings& limits, size_t listeners_share) {
+void SetOptions(grpc::ServerBuilder* builder, const LimitSettings& limits, size_t listeners) {
   builder->SetMaxReceiveMessageSize(static_cast<int>(kMessageBytesMax));
   builder->SetMaxSendMessageSize(static_cast<int>(kMessageBytesMax));
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, static_cast<int>(limits.streams_max));
@@ -52,7 +55,8 @@ void SetOptions(grpc::ServerBuilder* builder, const LimitSettings& limits, size_
   // Nobody else may share the address: a second server on it is an error, not a lottery.
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   grpc::ResourceQuota quota("firnd");
-  quota.Resize(limits.transport_budget_bytes / listeners_share);
+  // Half of the budget is gRPC's, half is for the buffers that the service asks for itself.
+  quota.Resize(limits.transport_budget_bytes / 2 / listeners);
   builder->SetResourceQuota(quota);
 }
 
@@ -69,9 +73,15 @@ struct GrpcListener::State {
 
 GrpcListener::GrpcListener(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
-absl::StatusOr<std::unique_ptr<GrpcListener>> GrpcListener::Start(ServiceCore* core, const ListenerSettings& settings) {
+absl::StatusOr<std::unique_ptr<GrpcListener>> GrpcListener::Start(ServiceCore* core, const ListenerSettings& settings,
+                                                                  size_t listeners) {
   static std::once_flag plugins;
   std::call_once(plugins, [] {
+    // What a client's bytes make the libraries say is for whoever looks for it, not for every log.
+    gpr_set_log_function([](gpr_log_func_args* line) { Log(LogLevel::kDebug, "gRPC", {{"message", line->message}}); });
+    google::protobuf::SetLogHandler([](google::protobuf::LogLevel, const char*, int, const std::string& message) {
+      Log(LogLevel::kDebug, "protobuf", {{"message", message}});
+    });
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   });
@@ -85,7 +95,7 @@ absl::StatusOr<std::unique_ptr<GrpcListener>> GrpcListener::Start(ServiceCore* c
   CallerIdentity caller{settings.tenant, settings.admin};
   state->kv = std::make_unique<KvService>(core, caller);
   grpc::ServerBuilder builder;
-  SetOptions(&builder, core->limits(), 1);
+  SetOptions(&builder, core->limits(), listeners);
   int port = 0;
   FIRN_ASSIGN_OR_RETURN(auto credentials, CredentialsOf(settings));
   builder.AddListeningPort(settings.Address(), credentials, &port);

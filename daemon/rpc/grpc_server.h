@@ -20,7 +20,9 @@ inline constexpr uint32_t kMessageBytesMax = 16 * 1024 * 1024;
 
 class GrpcListener {
  public:
-  static absl::StatusOr<std::unique_ptr<GrpcListener>> Start(ServiceCore* core, const ListenerSettings& settings);
+  // `listeners` is how many share the memory that gRPC may take.
+  static absl::StatusOr<std::unique_ptr<GrpcListener>> Start(ServiceCore* core, const ListenerSettings& settings,
+                                                             size_t listeners);
   ~GrpcListener();
 
   // Health checks answer SERVING or NOT_SERVING.

@@ -247,6 +247,17 @@ TEST_F(FirndTest, C62_check_config_gives_the_verdict_of_the_start) {
   EXPECT_EQ(bad.Wait(), kExitBadConfig);
 }
 
+// The endpoint answers before there is memory to serve from, and a stop does not wait for it.
+TEST_F(FirndTest, C53_answers_while_starting_and_stops_at_once) {
+  Firnd firnd(dir_, {"--config", config_});
+  ASSERT_TRUE(WaitFor("/metrics", "firn_ready "));
+  auto before = std::chrono::steady_clock::now();
+  firnd.Signal(SIGTERM);
+  EXPECT_EQ(firnd.Wait(), 0) << firnd.Log();
+  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(20));
+  EXPECT_FALSE(std::filesystem::exists(dir_ + "/state/firnd.lock"));
+}
+
 TEST_F(FirndTest, ReloadSaysWhatItTakesOver) {
   Firnd firnd(dir_, {"--config", config_});
   ASSERT_TRUE(WaitFor("/readyz", "200 OK")) << firnd.Log();

@@ -43,7 +43,7 @@ ServiceHarness::ServiceHarness(HarnessOptions options) {
   listener.uds = dir + "/firnd.sock";
   listener.tenant = "default";
   listener.admin = true;
-  auto started = GrpcListener::Start(core.get(), listener);
+  auto started = GrpcListener::Start(core.get(), listener, 1);
   EXPECT_TRUE(started.ok()) << started.status();
   listeners.push_back(*std::move(started));
   if (options.ready) HandOver();
@@ -61,7 +61,7 @@ std::string ServiceHarness::AddListener(const std::string& tenant) {
   ListenerSettings listener;
   listener.uds = dir + "/" + tenant + ".sock";
   listener.tenant = tenant;
-  auto started = GrpcListener::Start(core.get(), listener);
+  auto started = GrpcListener::Start(core.get(), listener, 1);
   EXPECT_TRUE(started.ok()) << started.status();
   listeners.push_back(*std::move(started));
   return listeners.back()->address();

@@ -33,10 +33,10 @@ std::unique_ptr<RawStream> StartGet(RawClient* client, const v1::GetRequest& req
 // The reader of a block that is deleted and whose memory is wanted by others gets all of its bytes.
 TEST(ServiceLimits, C29_a_slow_get_is_not_touched_by_delete_and_eviction) {
   HarnessOptions options;
-  options.hot_bytes = 24 * kMiB;
-  options.warm_bytes = 16 * kMiB;
+  options.hot_bytes = 8 * kMiB;
+  options.warm_bytes = 4 * kMiB;
   ServiceHarness harness(options);
-  ApiClient api(harness.client.get(), FactsOf(16, 4, 64, 64, 512));  // 8 MiB a block.
+  ApiClient api(harness.client.get(), FactsOf(4, 4, 64, 64, 512));  // 2 MiB a block.
   std::string payload = api.Payload(1, 512);
   ASSERT_EQ(api.Put("slow", 1, 512).outcome(), v1::PUT_OUTCOME_STORED);
   RawClient slow(harness.address(), 64 * 1024);
@@ -46,7 +46,7 @@ TEST(ServiceLimits, C29_a_slow_get_is_not_touched_by_delete_and_eviction) {
   v1::GetResponse first;
   ASSERT_TRUE(first.ParseFromString(bytes));
   ASSERT_TRUE(api.Delete("slow").ok());
-  for (int i = 0; i < 30; ++i) {  // Ten times what the hot tier holds.
+  for (int i = 0; i < 40; ++i) {  // Ten times what the hot tier holds.
     v1::PutResponse put = api.Put("other " + std::to_string(i), static_cast<uint64_t>(i), 512);
     ASSERT_EQ(put.outcome(), v1::PUT_OUTCOME_STORED) << i << ": " << put.status().message();
   }
@@ -289,14 +289,14 @@ TEST(ServiceLimits, C30_nothing_is_left_after_many_clients) {
 
 TEST(ServiceLimits, BuffersOverTheBudgetWaitTheirTurn) {
   HarnessOptions options;
-  options.limits.transport_budget_bytes = 3 * kMiB;  // One group of 2 MiB at a time.
+  options.limits.transport_budget_bytes = 30 * kMiB;  // 15 MiB of it for buffers: seven groups of layers.
   ServiceHarness harness(options);
   ApiClient api(harness.client.get(), FactsOf(16, 4, 64, 64, 512));
   ASSERT_EQ(api.Put("b", 1, 512).outcome(), v1::PUT_OUTCOME_STORED);
   v1::GetRequest request = api.GetRequestOf({"b", "b"});
   request.set_representation(v1::REPRESENTATION_BF16);
   std::vector<std::thread> threads;
-  for (int t = 0; t < 4; ++t) {
+  for (int t = 0; t < 8; ++t) {
     threads.emplace_back([&] {
       for (const ApiClient::Got& got : api.Get(request)) EXPECT_TRUE(got.status.ok()) << got.status;
     });
@@ -313,7 +313,7 @@ TEST(ServiceLimits, BuffersOverTheBudgetWaitTheirTurn) {
   layout->set_payload_bytes(api.PayloadBytes(512));
   ApiClient::Got got = api.Get(request)[0];
   EXPECT_EQ(got.status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(Message(got.status), HasSubstr("limits.transport_budget is 3.00 MiB"));
+  EXPECT_THAT(Message(got.status), HasSubstr("half of limits.transport_budget is 15.00 MiB"));
 }
 
 }  // namespace
