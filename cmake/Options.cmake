@@ -24,6 +24,8 @@ endif()
 target_include_directories(firn_options INTERFACE ${PROJECT_SOURCE_DIR})
 
 if(FIRN_SANITIZE)
+  # Every SIMD target is tested in the other builds; instrumenting all of them takes minutes a file.
+  add_compile_definitions("HWY_DISABLED_TARGETS=(HWY_AVX3|HWY_AVX3_DL|HWY_SSE4|HWY_SSSE3)")
   add_compile_options(-fsanitize=${FIRN_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${FIRN_SANITIZE})
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
@@ -34,8 +36,10 @@ endif()
 
 find_program(FIRN_CCACHE ccache)
 if(FIRN_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${FIRN_CCACHE})
-  set(CMAKE_C_COMPILER_LAUNCHER ${FIRN_CCACHE})
+  # Paths are made relative and the build folder is left out of the hash, so that builds of one tree share objects.
+  set(launcher ${CMAKE_COMMAND} -E env CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} ${FIRN_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
+  set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
 endif()
 
 # CUDA is used where it is found; FIRN_CUDA=OFF builds the same store without a GPU tier.

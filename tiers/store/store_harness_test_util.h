@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -41,6 +42,8 @@ struct HarnessOptions {
   bool hot_is_int8 = false;  // A chain whose first tier re-codes what is put.
   uint32_t moves_in_flight_max = 8;
   Executor* executor = nullptr;  // Null: the harness's own manual one.
+  // Makes a tier instead of a fake one: of (name, capacity, persistent).
+  std::function<std::unique_ptr<Tier>(const std::string&, uint64_t, bool)> make_tier;
 };
 
 class StoreHarness {
@@ -52,12 +55,16 @@ class StoreHarness {
     store_options.clock = &clock;
     store_options.moves_in_flight_max = options.moves_in_flight_max;
     auto add = [&](const char* name, uint64_t bytes, PrecisionClass precision, PrecisionClass least, bool persistent) {
-      auto tier = std::make_unique<FakeTier>(FakeTierOptions{
-          .name = name, .capacity_bytes = bytes, .persistent = persistent, .completions = persistent ? executor_ : nullptr});
-      tiers.push_back(tier.get());
       TierConfig config;
       config.name = name;
-      config.tier = std::move(tier);
+      if (options.make_tier) {
+        config.tier = options.make_tier(name, bytes, persistent);
+      } else {
+        auto tier = std::make_unique<FakeTier>(FakeTierOptions{
+            .name = name, .capacity_bytes = bytes, .persistent = persistent, .completions = persistent ? executor_ : nullptr});
+        tiers.push_back(tier.get());
+        config.tier = std::move(tier);
+      }
       config.precision = {precision, precision};
       config.least = {least, least};
       store_options.tiers.push_back(std::move(config));
@@ -209,7 +216,7 @@ class StoreHarness {
 
   ManualExecutor manual;
   FakeClock clock;
-  std::vector<FakeTier*> tiers;  // Owned by the store.
+  std::vector<FakeTier*> tiers;  // Owned by the store; empty where the tiers are real.
   std::unique_ptr<Store> store;
   NamespaceId ns = 0;
 

@@ -193,6 +193,7 @@ class StoreImpl final : public Store, public PolicyView {
     uint64_t demand_bytes = 0;    // Asked for by a put or a move that found no room.
     uint64_t leaving_bytes = 0;   // Of moves in flight out of this tier.
     int64_t retry_at_ns = 0;      // Demotions into it are held back until then after a failure.
+    uint32_t full_in_a_row = 0;   // Moves into it that found no room since one did.
   };
 
   // --- store.cc
@@ -263,6 +264,8 @@ class StoreImpl final : public Store, public PolicyView {
   uint64_t DegradeColdestLocked(uint8_t tier, uint64_t wanted, Aftermath* after);
   uint64_t DemoteColdestLocked(uint8_t tier, uint64_t wanted, Aftermath* after);
   uint64_t EvictColdestLocked(uint8_t tier, uint64_t wanted, Aftermath* after);
+  // Asks for room that a reservation of `bytes` did not find.
+  void RaiseDemandLocked(uint8_t tier, uint64_t bytes);
   bool ProtectedLocked(EntryId id, uint8_t tier) const;
   std::optional<RunMask> DegradeStepLocked(const Entry& e, uint8_t tier, const CopyPtr& copy) const;
   std::optional<uint8_t> DemotionTargetLocked(uint8_t from, uint64_t bytes) const;

@@ -12,6 +12,7 @@ namespace {
 
 // After a failed write below, demotions into that tier wait this long.
 constexpr int64_t kRetryNs = 200'000'000;
+constexpr uint32_t kFullInARowMax = 3;
 
 float ErrorAt(const PartErrors& errors, PrecisionClass c) {
   if (c >= PrecisionClass::kExact) return 0;
@@ -224,6 +225,7 @@ void StoreImpl::FinishMove(std::shared_ptr<Move> move, CopyPtr copy, ClassPair s
         DropCopyLocked(id, move->from, &after);
       }
       TierState& to = tiers_[move->to];
+      to.full_in_a_row = 0;
       if (move->event == EventKind::kPromoted) ++to.promotions_in;
       if (move->event == EventKind::kDemoted) ++to.demotions_in;
       if (move->event == EventKind::kDegraded) ++to.degrades;
@@ -243,10 +245,10 @@ void StoreImpl::FailMove(std::shared_ptr<Move> move, absl::Status status) {
     TierState& to = tiers_[move->to];
     if (move->event == EventKind::kDemoted) ++to.demotion_failures;
     bool full = status.code() == absl::StatusCode::kResourceExhausted;
-    if (full) {
-      to.demand_bytes = std::max(to.demand_bytes, move->block.Layout(move->block.present).TotalBytes());
-    }
-    if (!full || options_.tiers[move->to].tier->persistent()) {
+    if (full) RaiseDemandLocked(move->to, move->block.Layout(move->block.present).TotalBytes());
+    // A memory tier that was full makes room at once; one that is full again and again, and any log, gets time.
+    to.full_in_a_row = full ? to.full_in_a_row + 1 : 0;
+    if (!full || to.full_in_a_row > kFullInARowMax || options_.tiers[move->to].tier->persistent()) {
       to.retry_at_ns = options_.clock->NowNs() + (full ? kRetryNs / 10 : kRetryNs);
     }
     EntryId id = FindByIdentityLocked(move->identity);

@@ -2,6 +2,7 @@
 //
 // Pump looks at every tier, coldest first, so that room below exists before the tier above needs it. It runs after anything that
 // took or gave room, and from Tick.
+#include <algorithm>
 #include <utility>
 
 #include "tiers/store/store_impl.h"
@@ -32,6 +33,14 @@ uint64_t StoreImpl::WantedBytesLocked(uint8_t tier, const TierUsage& usage) cons
   if (demand > free) wanted = std::max(wanted, demand - free);
   uint64_t leaving = tiers_[tier].leaving_bytes;
   return wanted > leaving ? wanted - leaving : 0;
+}
+
+void StoreImpl::RaiseDemandLocked(uint8_t tier, uint64_t bytes) {
+  TierUsage usage = options_.tiers[tier].tier->Usage();
+  uint64_t free = usage.capacity_bytes - std::min(usage.used_bytes, usage.capacity_bytes);
+  // Beyond what looks free: those bytes did not serve, being of other sizes.
+  uint64_t demand = std::min(usage.capacity_bytes, free + bytes);
+  tiers_[tier].demand_bytes = std::max(tiers_[tier].demand_bytes, demand);
 }
 
 bool StoreImpl::ProtectedLocked(EntryId id, uint8_t tier) const {

@@ -139,7 +139,7 @@ absl::StatusOr<std::unique_ptr<InFlightPut>> StoreImpl::BeginPut(const PutSpec& 
     std::lock_guard lock(mu_);
     WithdrawPutLocked(name);
     if (draft.status().code() == absl::StatusCode::kResourceExhausted) {
-      tiers_[0].demand_bytes = std::max(tiers_[0].demand_bytes, put->plan().layout.TotalBytes());
+      RaiseDemandLocked(0, put->plan().layout.TotalBytes());
     }
   }
   Pump();
@@ -273,7 +273,7 @@ void StoreImpl::EncodeForHotTier(std::shared_ptr<InFlightPutImpl> put, std::shar
   if (recoded.status().code() == absl::StatusCode::kResourceExhausted && options_.clock->NowNs() < retry_until_ns) {
     {
       std::lock_guard lock(mu_);
-      tiers_[0].demand_bytes = std::max(tiers_[0].demand_bytes, source.Layout(source.present).TotalBytes());
+      RaiseDemandLocked(0, source.Layout(source.present).TotalBytes());
       commit_waiters_.push_back([this, put, header, retry_until_ns, done = std::move(done)]() mutable {
         EncodeForHotTier(std::move(put), std::move(header), retry_until_ns, std::move(done));
       });
