@@ -17,15 +17,6 @@ constexpr uint64_t kHeadBytes = 20;
 constexpr uint64_t kCrcBytes = 8;
 constexpr uint64_t kValuesMax = uint64_t{1} << 24;
 
-absl::Status CheckShape(uint32_t layers, uint32_t heads, uint32_t width) {
-  if (layers == 0 || layers > kLayersMax) return InvalidArgument("artifact: {} layers, 1 to {}", layers, kLayersMax);
-  if (heads == 0 || heads > kHeadsMax) return InvalidArgument("artifact: {} KV heads, 1 to {}", heads, kHeadsMax);
-  if (width == 0 || width > kWidthMax) return InvalidArgument("artifact: width {}, 1 to {}", width, kWidthMax);
-  uint64_t values = uint64_t{layers} * heads * width;
-  if (values > kValuesMax) return InvalidArgument("artifact: {} channels in all, at most {}", values, kValuesMax);
-  return absl::OkStatus();
-}
-
 absl::Status CheckValues(const std::vector<float>& mean, const std::vector<float>& weight) {
   for (size_t i = 0; i < mean.size(); ++i) {
     if (!std::isfinite(mean[i])) return InvalidArgument("artifact: mean {} of channel {} is not finite", mean[i], i);
@@ -39,10 +30,19 @@ absl::Status CheckValues(const std::vector<float>& mean, const std::vector<float
 
 }  // namespace
 
+absl::Status CheckBalanceShape(uint32_t layers, uint32_t heads, uint32_t width) {
+  if (layers == 0 || layers > kLayersMax) return InvalidArgument("artifact: {} layers, 1 to {}", layers, kLayersMax);
+  if (heads == 0 || heads > kHeadsMax) return InvalidArgument("artifact: {} KV heads, 1 to {}", heads, kHeadsMax);
+  if (width == 0 || width > kWidthMax) return InvalidArgument("artifact: width {}, 1 to {}", width, kWidthMax);
+  uint64_t values = uint64_t{layers} * heads * width;
+  if (values > kValuesMax) return InvalidArgument("artifact: {} channels in all, at most {}", values, kValuesMax);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::shared_ptr<const KeyBalance>> KeyBalance::Create(uint32_t layers, uint32_t heads, uint32_t width,
                                                                      std::vector<float> mean,
                                                                      std::vector<float> weight) {
-  FIRN_RETURN_IF_ERROR(CheckShape(layers, heads, width));
+  FIRN_RETURN_IF_ERROR(CheckBalanceShape(layers, heads, width));
   uint64_t values = uint64_t{layers} * heads * width;
   if (mean.size() != values || weight.size() != values) {
     return InvalidArgument("artifact: {} means and {} weights for {} channels", mean.size(), weight.size(), values);
@@ -82,7 +82,7 @@ absl::StatusOr<std::shared_ptr<const KeyBalance>> KeyBalance::Parse(ByteSpan ser
     return DataLoss("artifact: version {} of kind {}; this build reads version {} of kind {}", version, kind, kVersion,
                     kKindKeyBalance);
   }
-  absl::Status shape = CheckShape(layers, heads, width);
+  absl::Status shape = CheckBalanceShape(layers, heads, width);
   if (!shape.ok()) return DataLoss("{}", Message(shape));
   uint64_t values = uint64_t{layers} * heads * width;
   uint64_t expected = kHeadBytes + values * 2 * sizeof(float) + kCrcBytes;

@@ -15,6 +15,9 @@
 
 namespace firn {
 
+// InvalidArgument beyond the limits of an artifact's shape: those of blocks, and 2^24 channels in all.
+absl::Status CheckBalanceShape(uint32_t layers, uint32_t heads, uint32_t width);
+
 class KeyBalance {
  public:
   // InvalidArgument for sizes that do not agree or values that are not finite (w also: not positive).

@@ -26,8 +26,8 @@ class ErrorSampler {
  private:
   void ObserveRow(const EncodeTile& tile, uint32_t token);
 
-  static constexpr uint64_t kRowsWanted = 128;
-  static constexpr uint64_t kStrideMax = 127;
+  static constexpr uint64_t kRowsWanted = 64;
+  static constexpr uint64_t kStrideMax = 255;
 
   const PartGeometry& geometry_;
   std::vector<PrecisionClass> classes_;

@@ -57,8 +57,6 @@ struct Extremes {
   }
 };
 
-constexpr uintptr_t kPrefetchBytes = 2048;
-
 // Walks down kVectors neighbouring vectors of `tokens` rows at once, so that whole rows are read in order.
 template <int kVectors, class DI, class T = hn::TFromD<DI>>
 HWY_INLINE void ExtremesDown(DI di, const T* HWY_RESTRICT from, size_t stride, uint32_t tokens, T* low, T* high) {
@@ -135,16 +133,38 @@ void RangesAlongTokens(In in, const typename In::Lane* rows, uint32_t width, uin
   }
 }
 
+// Codes of `rows` rows, `width` apart. Four vectors of channels at a time keep their minima and steps in registers.
 template <class In>
-HWY_INLINE void QuantizeRow(In in, const typename In::Lane* HWY_RESTRICT row, uint32_t width,
-                            const float* HWY_RESTRICT minimum, const float* HWY_RESTRICT inverse,
-                            uint8_t* HWY_RESTRICT codes) {
+HWY_INLINE void QuantizeRows(In in, const typename In::Lane* HWY_RESTRICT source, uint32_t rows, uint32_t width,
+                             const float* HWY_RESTRICT minimum, const float* HWY_RESTRICT inverse,
+                             uint8_t* HWY_RESTRICT codes) {
   const hn::ScalableTag<float> df;
-  ForVectors(width, hn::Lanes(df), [&](size_t at, size_t count) HWY_ATTR {
-    const auto x = HWY_LIKELY(count == hn::Lanes(df)) ? LoadAsFloat(df, in, row + at)
-                                                      : LoadFewAsFloat(df, in, row + at, count);
-    StoreCodes(df, hn::Mul(hn::Sub(x, hn::LoadU(df, minimum + at)), hn::LoadU(df, inverse + at)), codes + at);
-  });
+  const size_t lanes = hn::Lanes(df);
+  size_t c = 0;
+  for (; c + 4 * lanes <= width; c += 4 * lanes) {
+    const auto low0 = hn::LoadU(df, minimum + c), low1 = hn::LoadU(df, minimum + c + lanes);
+    const auto low2 = hn::LoadU(df, minimum + c + 2 * lanes), low3 = hn::LoadU(df, minimum + c + 3 * lanes);
+    const auto factor0 = hn::LoadU(df, inverse + c), factor1 = hn::LoadU(df, inverse + c + lanes);
+    const auto factor2 = hn::LoadU(df, inverse + c + 2 * lanes), factor3 = hn::LoadU(df, inverse + c + 3 * lanes);
+    for (uint32_t r = 0; r < rows; ++r) {
+      const auto* from = source + size_t{r} * width + c;
+      uint8_t* to = codes + size_t{r} * width + c;
+      StoreCodes(df, hn::Mul(hn::Sub(LoadAsFloat(df, in, from), low0), factor0), to);
+      StoreCodes(df, hn::Mul(hn::Sub(LoadAsFloat(df, in, from + lanes), low1), factor1), to + lanes);
+      StoreCodes(df, hn::Mul(hn::Sub(LoadAsFloat(df, in, from + 2 * lanes), low2), factor2), to + 2 * lanes);
+      StoreCodes(df, hn::Mul(hn::Sub(LoadAsFloat(df, in, from + 3 * lanes), low3), factor3), to + 3 * lanes);
+    }
+  }
+  for (uint32_t r = 0; c < width && r < rows; ++r) {
+    const auto* from = source + size_t{r} * width;
+    uint8_t* to = codes + size_t{r} * width;
+    for (size_t at = c; at < width; at += lanes) {
+      const size_t start = width < lanes ? 0 : std::min<size_t>(at, width - lanes);
+      const auto x = width < lanes ? LoadFewAsFloat(df, in, from, width) : LoadAsFloat(df, in, from + start);
+      const auto low = hn::LoadU(df, minimum + start), factor = hn::LoadU(df, inverse + start);
+      StoreCodes(df, hn::Mul(hn::Sub(x, low), factor), to + start);
+    }
+  }
 }
 
 template <class Meta>
@@ -193,9 +213,8 @@ void EncodeChannelFrom(In in, const EncodeTile& tile) {
     meta_out += 2 * meta_bytes;
     for (uint32_t t = 0; t < count; t += kRowsTogether) {
       const uint32_t together = std::min(kRowsTogether, count - t);
-      for (uint32_t r = 0; r < together; ++r, rows += width) {
-        QuantizeRow(in, rows, width, minimum.data(), inverse.data(), codes.data() + size_t{r} * width);
-      }
+      QuantizeRows(in, rows, together, width, minimum.data(), inverse.data(), codes.data());
+      rows += size_t{together} * width;
       PackRows(codes.data(), width, together, width, planes);
       planes.Skip(width, together);
     }

@@ -87,12 +87,20 @@ HWY_INLINE void RangeAlongRow(const float* values, uint32_t count, float* lowest
     *highest = high + 0.0f;
     return;
   }
+  const size_t lanes = hn::Lanes(df);
   auto low = hn::LoadU(df, values), high = low;
-  ForVectors(count, hn::Lanes(df), [&](size_t at, size_t) HWY_ATTR {
-    const auto v = hn::LoadU(df, values + at);
-    low = hn::Min(low, v);
-    high = hn::Max(high, v);
-  });
+  auto other_low = hn::LoadU(df, values + count - lanes), other_high = other_low;
+  for (size_t at = 0; at + 2 * lanes <= count; at += 2 * lanes) {
+    const auto a = hn::LoadU(df, values + at), b = hn::LoadU(df, values + at + lanes);
+    low = hn::Min(low, a), high = hn::Max(high, a);
+    other_low = hn::Min(other_low, b), other_high = hn::Max(other_high, b);
+  }
+  if (count / lanes % 2 == 1) {
+    const auto a = hn::LoadU(df, values + count / lanes * lanes - lanes);
+    low = hn::Min(low, a), high = hn::Max(high, a);
+  }
+  low = hn::Min(low, other_low);
+  high = hn::Max(high, other_high);
   *lowest = hn::GetLane(hn::MinOfLanes(df, low)) + 0.0f;
   *highest = hn::GetLane(hn::MaxOfLanes(df, high)) + 0.0f;
 }
@@ -177,8 +185,13 @@ void EncodeTokenFrom(In in, const EncodeTile& tile) {
   for (uint32_t first = 0; first < tile.tokens; first += shape.batch) {
     const uint32_t count = std::min(shape.batch, tile.tokens - first);
     for (uint32_t r = 0; r < count; ++r, source += shape.width) {
-      float* row = rows.data() + size_t{r} * shape.padded;
-      TransformRow(in, source, shape, tile.transform, row);
+      for (size_t line = 0; line < shape.width * sizeof(*source); line += 64) {
+        PrefetchAhead(source, line + kPrefetchBytes);
+      }
+      TransformRow(in, source, shape, tile.transform, rows.data() + size_t{r} * shape.padded);
+    }
+    for (uint32_t r = 0; r < count; ++r) {
+      const float* row = rows.data() + size_t{r} * shape.padded;
       for (uint32_t g = 0; g < shape.groups; ++g) {
         const uint32_t start = g * shape.group, at = r * shape.groups + g;
         RangeAlongRow(row + start, std::min(shape.group, shape.width - start), &minimum[at], &step[at]);

@@ -43,6 +43,48 @@ HWY_INLINE hn::Vec<D8> BitsLeft(D8 d8, hn::Vec<D8> v, uint8_t mask) {
   return hn::And(hn::BitCast(d8, hn::ShiftLeft<kBits>(hn::BitCast(d16, v))), hn::Set(d8, mask));
 }
 
+// The three planes of quarters of codes.
+template <class D8>
+HWY_INLINE hn::Vec<D8> TopPairs(D8 d8, hn::Vec<D8> q0, hn::Vec<D8> q1, hn::Vec<D8> q2, hn::Vec<D8> q3) {
+  const auto low = hn::Or(BitsRight<6>(d8, q0, 0x03), BitsRight<4>(d8, q1, 0x0C));
+  return hn::Or(low, hn::Or(BitsRight<2>(d8, q2, 0x30), hn::And(q3, hn::Set(d8, 0xC0))));
+}
+template <class D8>
+HWY_INLINE hn::Vec<D8> NextPairs(D8 d8, hn::Vec<D8> q0, hn::Vec<D8> q1, hn::Vec<D8> q2, hn::Vec<D8> q3) {
+  const auto low = hn::Or(BitsRight<4>(d8, q0, 0x03), BitsRight<2>(d8, q1, 0x0C));
+  return hn::Or(low, hn::Or(hn::And(q2, hn::Set(d8, 0x30)), BitsLeft<2>(d8, q3, 0xC0)));
+}
+template <class D8>
+HWY_INLINE hn::Vec<D8> Nibbles(D8 d8, hn::Vec<D8> low, hn::Vec<D8> high) {
+  return hn::Or(hn::And(low, hn::Set(d8, 0x0F)), BitsLeft<4>(d8, high, 0xF0));
+}
+
+#if HWY_MAX_BYTES >= 64
+// Two rows of 128 values at a time; returns how many of `rows` it packed.
+HWY_INLINE uint32_t PackPairsOf128(const uint8_t* HWY_RESTRICT codes, size_t stride, uint32_t rows,
+                                   PlaneRows<uint8_t> to) {
+  const hn::CappedTag<uint8_t, 64> d8;
+  const hn::Half<decltype(d8)> dh;
+  uint32_t row = 0;
+  for (; row + 2 <= rows; row += 2, codes += 2 * stride, to.Skip(128, 2)) {
+    auto quarter = [&](size_t i) HWY_ATTR {
+      return hn::Combine(d8, hn::LoadU(dh, codes + stride + 32 * i), hn::LoadU(dh, codes + 32 * i));
+    };
+    const auto q0 = quarter(0), q1 = quarter(1), q2 = quarter(2), q3 = quarter(3);
+    if (to.p2 != nullptr) hn::StoreU(TopPairs(d8, q0, q1, q2, q3), d8, to.p2);
+    if (to.p4 != nullptr) hn::StoreU(NextPairs(d8, q0, q1, q2, q3), d8, to.p4);
+    if (to.p8 != nullptr) {
+      const auto first = Nibbles(d8, q0, q2), second = Nibbles(d8, q1, q3);
+      hn::StoreU(hn::ConcatLowerLower(d8, second, first), d8, to.p8);
+      hn::StoreU(hn::ConcatUpperUpper(d8, second, first), d8, to.p8 + 64);
+    }
+  }
+  return row;
+}
+#else
+HWY_INLINE uint32_t PackPairsOf128(const uint8_t*, size_t, uint32_t, PlaneRows<uint8_t>) { return 0; }
+#endif
+
 // Packs `rows` rows, `stride` bytes apart, whose quarters are covered by whole vectors (the last one overlapping).
 template <class D8>
 HWY_INLINE void PackQuarters(D8 d8, const uint8_t* HWY_RESTRICT codes, size_t stride, uint32_t rows, size_t quarter,
@@ -53,20 +95,11 @@ HWY_INLINE void PackQuarters(D8 d8, const uint8_t* HWY_RESTRICT codes, size_t st
       const auto q1 = hn::LoadU(d8, codes + quarter + at);
       const auto q2 = hn::LoadU(d8, codes + 2 * quarter + at);
       const auto q3 = hn::LoadU(d8, codes + 3 * quarter + at);
-      if (to.p2 != nullptr) {
-        const auto low = hn::Or(BitsRight<6>(d8, q0, 0x03), BitsRight<4>(d8, q1, 0x0C));
-        const auto high = hn::Or(BitsRight<2>(d8, q2, 0x30), hn::And(q3, hn::Set(d8, 0xC0)));
-        hn::StoreU(hn::Or(low, high), d8, to.p2 + at);
-      }
-      if (to.p4 != nullptr) {
-        const auto low = hn::Or(BitsRight<4>(d8, q0, 0x03), BitsRight<2>(d8, q1, 0x0C));
-        const auto high = hn::Or(hn::And(q2, hn::Set(d8, 0x30)), BitsLeft<2>(d8, q3, 0xC0));
-        hn::StoreU(hn::Or(low, high), d8, to.p4 + at);
-      }
+      if (to.p2 != nullptr) hn::StoreU(TopPairs(d8, q0, q1, q2, q3), d8, to.p2 + at);
+      if (to.p4 != nullptr) hn::StoreU(NextPairs(d8, q0, q1, q2, q3), d8, to.p4 + at);
       if (to.p8 != nullptr) {
-        const auto nibble = hn::Set(d8, 0x0F);
-        hn::StoreU(hn::Or(hn::And(q0, nibble), BitsLeft<4>(d8, q2, 0xF0)), d8, to.p8 + at);
-        hn::StoreU(hn::Or(hn::And(q1, nibble), BitsLeft<4>(d8, q3, 0xF0)), d8, to.p8 + quarter + at);
+        hn::StoreU(Nibbles(d8, q0, q2), d8, to.p8 + at);
+        hn::StoreU(Nibbles(d8, q1, q3), d8, to.p8 + quarter + at);
       }
     });
   }
@@ -129,6 +162,11 @@ HWY_INLINE bool WithQuarterVector(uint32_t width, const Body& body) {
 
 // Packs `rows` rows of codes, `stride` bytes apart.
 inline void PackRows(const uint8_t* codes, size_t stride, uint32_t rows, uint32_t width, PlaneRows<uint8_t> to) {
+  if (HWY_LIKELY(width == 128)) {
+    const uint32_t done = PackPairsOf128(codes, stride, rows, to);
+    codes += done * stride, rows -= done, to.Skip(width, done);
+    if (rows == 0) return;
+  }
   const bool packed = WithQuarterVector(
       width, [&](auto tag) HWY_ATTR { PackQuarters(tag, codes, stride, rows, width / 4, to); });
   for (uint32_t row = 0; !packed && row < rows; ++row, codes += stride, to.Skip(width, 1)) {

@@ -19,8 +19,6 @@ HWY_BEFORE_NAMESPACE();
 namespace firn {
 namespace HWY_NAMESPACE {
 
-constexpr uintptr_t kMagnitudePrefetchBytes = 2048;
-
 // The largest magnitude of `width` values; Inf or NaN where there is one.
 template <class In>
 HWY_INLINE float MagnitudeMax(In, const typename In::Lane* row, size_t width) {
@@ -50,7 +48,7 @@ HWY_INLINE float MagnitudeMax(In, const typename In::Lane* row, size_t width) {
     } else {
       auto most = hn::Zero(du);
       ForVectors(width, hn::Lanes(du), [&](size_t at, size_t) HWY_ATTR {
-        PrefetchAhead(row + at, kMagnitudePrefetchBytes);
+        PrefetchAhead(row + at, kPrefetchBytes);
         most = hn::Max(most, hn::And(hn::LoadU(du, row + at), hn::Set(du, static_cast<uint16_t>(0x7FFF))));
       });
       const auto pairs = hn::BitCast(du32, most);

@@ -1,0 +1,50 @@
+// Measures the statistics of keys and queries that a KeyBalance artifact is made of.
+//
+// Streaming: tokens may come in any number of calls; sums are kept in double precision. Not thread-safe.
+// Source: docs/formats/artifact.md; w = sqrt(std(k) / rms(q)) minimises the expected error of logits for given code noise.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "codecs/artifact.h"
+
+namespace firn {
+
+class KeyCalibrator {
+ public:
+  // InvalidArgument for shapes beyond the artifact's limits, or for query heads that do not divide among KV heads.
+  static absl::StatusOr<KeyCalibrator> Create(uint32_t layers, uint32_t kv_heads, uint32_t query_heads, uint32_t width);
+
+  // Adds tokens of one layer. `keys` is [token][KV head][channel] after RoPE, as they are stored; `queries` is
+  // [token][query head][channel] after RoPE, or empty. InvalidArgument for wrong sizes or values that are not finite.
+  absl::Status Add(uint32_t layer, uint32_t tokens, std::span<const float> keys, std::span<const float> queries);
+
+  // The same for plain arrays of that many values; `queries` may be null.
+  absl::Status AddArrays(uint32_t layer, uint32_t tokens, const float* keys, const float* queries) {
+    std::span<const float> given = queries == nullptr ? std::span<const float>()
+                                                      : std::span(queries, size_t{tokens} * query_heads_ * width_);
+    return Add(layer, tokens, {keys, size_t{tokens} * kv_heads_ * width_}, given);
+  }
+
+  // The artifact. A head that has seen queries is balanced by both; one that has not takes rms(q) as 1, so its keys are divided by
+  // the square root of their spread. FailedPrecondition where a layer has had fewer than two tokens.
+  absl::StatusOr<std::shared_ptr<const KeyBalance>> Finish() const;
+
+ private:
+  struct Head {
+    uint64_t keys = 0, queries = 0;  // How many vectors.
+    std::vector<double> key_mean, key_squares;  // Of each channel: mean, and sum of squared distances to it.
+    std::vector<double> query_squares;          // Sum over the query heads of the group.
+  };
+  KeyCalibrator(uint32_t layers, uint32_t kv_heads, uint32_t query_heads, uint32_t width);
+  std::vector<double> Weights(const Head& head) const;
+
+  uint32_t layers_, kv_heads_, query_heads_, width_;
+  std::vector<Head> heads_;  // [layer][KV head]
+};
+
+}  // namespace firn
