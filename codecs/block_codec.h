@@ -1,11 +1,11 @@
 // Encoding and decoding of whole blocks: the one door between blocks and the codec table.
 //
-// Encoding is a pure function of the source block, the spec and its artifacts: the same input gives the same bytes on any CPU,
-// whichever SIMD target runs. Two steps, so that the destination can be allocated exactly: PrepareEncode looks at the source and
-// fixes every length; Encode fills the runs and completes the header (checksums, errors).
-// Threads: all functions are reentrant; they allocate scratch of at most a few layers of one head.
-// Errors: InvalidArgument for specs that do not fit the block, FailedPrecondition where an artifact is missing, DataLoss for
-// planes that do not decode. Never aborts on data.
+// Encoding is a pure function of the source block, the spec and its artifacts: the same input gives the same bytes on
+// any CPU, whichever SIMD target runs. Two steps, so that the destination can be allocated exactly: PrepareEncode looks
+// at the source and fixes every length; Encode fills the runs and completes the header (checksums, errors). Threads:
+// all functions are reentrant; they allocate scratch of at most a few layers of one head. Errors: InvalidArgument for
+// specs that do not fit the block, FailedPrecondition where an artifact is missing, DataLoss for planes that do not
+// decode. Never aborts on data.
 #pragma once
 
 #include <cstdint>
@@ -29,12 +29,12 @@ enum class KeyMethod : uint8_t {
 
 // What a namespace wants of its codes; part of its precision plan.
 struct EncodeSpec {
-  ClassPair target;                // kExact keeps source bytes; 8/4/2 bit give the nested code, or FP8 where use_fp8 is set.
+  ClassPair target;  // kExact keeps source bytes; 8/4/2 bit give the nested code, or FP8 where use_fp8 is set.
   KeyMethod key_method = KeyMethod::kPerChannel;
-  bool use_fp8 = false;            // An 8-bit target is coded E4M3 (hot tiers) instead of nested INT8.
-  uint16_t key_group = 0;          // 0: the method's default (64 tokens per channel, the width per token).
-  uint16_t value_group = 0;        // 0: the width.
-  uint32_t keep_first_tokens = 0;  // Attention sinks of the sequence kept exact.
+  bool use_fp8 = false;                       // An 8-bit target is coded E4M3 (hot tiers) instead of nested INT8.
+  uint16_t key_group = 0;                     // 0: the method's default (64 tokens per channel, the width per token).
+  uint16_t value_group = 0;                   // 0: the width.
+  uint32_t keep_first_tokens = 0;             // Attention sinks of the sequence kept exact.
   std::shared_ptr<const KeyBalance> balance;  // Needed by kBalancedRotated.
 };
 
@@ -52,12 +52,14 @@ absl::StatusOr<EncodePlan> PlanIdentity(const Identity& identity, DType dtype, c
 // True where any value of the FP16/BF16/FP8 source is NaN or Inf.
 bool HasNonFinite(const EncodedBlock& source);
 
-// Plans the re-quantization of `source` to `spec`. If the source is already nested with the same coding, its runs are simply
-// narrowed (see CanNarrow); otherwise it is decoded at its finest class first. A block flagged kNonFinite is planned as identity.
-absl::StatusOr<EncodePlan> PrepareEncode(const EncodedBlock& source, const EncodeSpec& spec, const ArtifactSource& artifacts);
+// Plans the re-quantization of `source` to `spec`. If the source is already nested with the same coding, its runs are
+// simply narrowed (see CanNarrow); otherwise it is decoded at its finest class first. A block flagged kNonFinite is
+// planned as identity.
+absl::StatusOr<EncodePlan> PrepareEncode(const EncodedBlock& source, const EncodeSpec& spec,
+                                         const ArtifactSource& artifacts);
 
-// The plan that PrepareEncode gives nearly always, made without reading a value; Encode then reads the source once instead of
-// twice. Where Encode is Aborted, PrepareEncode knows better: EncodeInto does both.
+// The plan that PrepareEncode gives nearly always, made without reading a value; Encode then reads the source once
+// instead of twice. Where Encode is Aborted, PrepareEncode knows better: EncodeInto does both.
 absl::StatusOr<EncodePlan> PlanEncode(const EncodedBlock& source, const EncodeSpec& spec);
 
 // True where `target` is reached by dropping runs alone: no arithmetic, the header stays.
@@ -68,31 +70,33 @@ absl::StatusOr<std::shared_ptr<const RecordHeader>> Encode(const EncodedBlock& s
                                                            const ArtifactSource& artifacts, const EncodePlan& plan,
                                                            const MutableRuns& runs);
 
-// Plans, allocates and encodes. `allocate` gives memory for a plan's runs; it is called a second time, for another layout, where
-// values need wider metadata or must stay as they are, and what it gave first is then not used.
+// Plans, allocates and encodes. `allocate` gives memory for a plan's runs; it is called a second time, for another
+// layout, where values need wider metadata or must stay as they are, and what it gave first is then not used.
 struct EncodeResult {
   std::shared_ptr<const RecordHeader> header;
   RecordLayout layout;
 };
-absl::StatusOr<EncodeResult> EncodeInto(const EncodedBlock& source, const EncodeSpec& spec, const ArtifactSource& artifacts,
+absl::StatusOr<EncodeResult> EncodeInto(const EncodedBlock& source, const EncodeSpec& spec,
+                                        const ArtifactSource& artifacts,
                                         const std::function<absl::StatusOr<MutableRuns>(const EncodePlan&)>& allocate);
 
 struct DecodeRequest {
-  DType out = DType::kFp16;             // FP16, BF16 or FP32; the source's own dtype gives exact bytes from identity codings.
-  RunMask use = RunMask::All();         // Runs to decode from; others are ignored.
+  DType out = DType::kFp16;      // FP16, BF16 or FP32; the source's own dtype gives exact bytes from identity codings.
+  RunMask use = RunMask::All();  // Runs to decode from; others are ignored.
   uint32_t first_layer = 0;
-  uint32_t layers = 0;                  // 0: to the last.
+  uint32_t layers = 0;  // 0: to the last.
 };
 
-// Decodes into canonical [layer][head][token][channel] arrays of the requested layers. `k` and `v` must have exactly the bytes
-// of their part (0 where a width is 0).
-absl::Status Decode(const EncodedBlock& block, const ArtifactSource& artifacts, const DecodeRequest& request, MutableByteSpan k,
-                    MutableByteSpan v);
+// Decodes into canonical [layer][head][token][channel] arrays of the requested layers. `k` and `v` must have exactly
+// the bytes of their part (0 where a width is 0).
+absl::Status Decode(const EncodedBlock& block, const ArtifactSource& artifacts, const DecodeRequest& request,
+                    MutableByteSpan k, MutableByteSpan v);
 
 // Encodes into memory of its own: for tools, tests and the C interface.
-absl::StatusOr<EncodedBlock> EncodeToHeap(const EncodedBlock& source, const EncodeSpec& spec, const ArtifactSource& artifacts);
+absl::StatusOr<EncodedBlock> EncodeToHeap(const EncodedBlock& source, const EncodeSpec& spec,
+                                          const ArtifactSource& artifacts);
 // Wraps raw canonical K and V (and FP8 scales) as an identity-coded block without copying; the memory must outlive it.
-absl::StatusOr<EncodedBlock> WrapRaw(const Identity& identity, DType dtype, const BlockShape& shape, ByteSpan k, ByteSpan v,
-                                     ByteSpan k_scales, ByteSpan v_scales);
+absl::StatusOr<EncodedBlock> WrapRaw(const Identity& identity, DType dtype, const BlockShape& shape, ByteSpan k,
+                                     ByteSpan v, ByteSpan k_scales, ByteSpan v_scales);
 
 }  // namespace firn

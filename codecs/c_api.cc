@@ -77,7 +77,8 @@ std::vector<uint8_t> Stored(const float* values, uint64_t count, DType dtype) {
 absl::Status RoundTrip(const firn_round_trip_options& options, const float* k, const float* v, float* k_out,
                        float* v_out, uint64_t* coded_bytes, uint64_t* exact_bytes) {
   FIRN_ASSIGN_OR_RETURN(EncodeSpec spec, SpecOf(options));
-  if (options.dtype != FIRN_FP16 && options.dtype != FIRN_BF16) return InvalidArgument("dtype {}, 1 or 2", options.dtype);
+  if (options.dtype != FIRN_FP16 && options.dtype != FIRN_BF16)
+    return InvalidArgument("dtype {}, 1 or 2", options.dtype);
   DType dtype = static_cast<DType>(options.dtype);
   BlockShape shape{.layers = 1,
                    .heads = options.heads,

@@ -8,7 +8,8 @@
 namespace firn {
 namespace {
 
-// Weights keep within this factor of their head's middle: a channel that hardly varies must not blow up the others' share.
+// Weights keep within this factor of their head's middle: a channel that hardly varies must not blow up the others'
+// share.
 constexpr double kWeightSpreadMax = 1e4;
 
 absl::Status CheckFinite(std::span<const float> values, const char* what) {

@@ -1,7 +1,8 @@
 // Measures the statistics of keys and queries that a KeyBalance artifact is made of.
 //
 // Streaming: tokens may come in any number of calls; sums are kept in double precision. Not thread-safe.
-// Source: docs/formats/artifact.md; w = sqrt(std(k) / rms(q)) minimises the expected error of logits for given code noise.
+// Source: docs/formats/artifact.md; w = sqrt(std(k) / rms(q)) minimises the expected error of logits for given code
+// noise.
 #pragma once
 
 #include <cstdint>
@@ -25,18 +26,18 @@ class KeyCalibrator {
 
   // The same for plain arrays of that many values; `queries` may be null.
   absl::Status AddArrays(uint32_t layer, uint32_t tokens, const float* keys, const float* queries) {
-    std::span<const float> given = queries == nullptr ? std::span<const float>()
-                                                      : std::span(queries, size_t{tokens} * query_heads_ * width_);
+    std::span<const float> given =
+        queries == nullptr ? std::span<const float>() : std::span(queries, size_t{tokens} * query_heads_ * width_);
     return Add(layer, tokens, {keys, size_t{tokens} * kv_heads_ * width_}, given);
   }
 
-  // The artifact. A head that has seen queries is balanced by both; one that has not takes rms(q) as 1, so its keys are divided by
-  // the square root of their spread. FailedPrecondition where a layer has had fewer than two tokens.
+  // The artifact. A head that has seen queries is balanced by both; one that has not takes rms(q) as 1, so its keys are
+  // divided by the square root of their spread. FailedPrecondition where a layer has had fewer than two tokens.
   absl::StatusOr<std::shared_ptr<const KeyBalance>> Finish() const;
 
  private:
   struct Head {
-    uint64_t keys = 0, queries = 0;  // How many vectors.
+    uint64_t keys = 0, queries = 0;             // How many vectors.
     std::vector<double> key_mean, key_squares;  // Of each channel: mean, and sum of squared distances to it.
     std::vector<double> query_squares;          // Sum over the query heads of the group.
   };

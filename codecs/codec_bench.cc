@@ -1,11 +1,14 @@
-// Codec speed on one core, against memcpy of the same FP16 bytes: prints `ratio NAME OURS_GBps MEMCPY_GBps RATIO` lines.
+// Codec speed on one core, against memcpy of the same FP16 bytes: prints `ratio NAME OURS_GBps MEMCPY_GBps RATIO`
+// lines.
 //
-// Whole blocks go through EncodeInto (look for NaN and range, codes, measured errors, checksums) and Decode. Sources, codes and
-// decoded values together are far larger than any cache, so every block comes from memory and goes to it. GB/s count FP16 bytes
-// of the values represented. Time is the thread's own processor time, so that a busy machine disturbs neither side.
+// Whole blocks go through EncodeInto (look for NaN and range, codes, measured errors, checksums) and Decode. Sources,
+// codes and decoded values together are far larger than any cache, so every block comes from memory and goes to it.
+// GB/s count FP16 bytes of the values represented. Time is the thread's own processor time, so that a busy machine
+// disturbs neither side.
 //
-// Plain names are keys per channel (blocks of K alone); `_rotated` is the calibrated default, keys centred, balanced and rotated and
-// values rotated, per token. Usage: codec_bench [--json FILE] [--mib FP16_MIB] [--repeats N] [--only NAME_SUBSTRING]
+// Plain names are keys per channel (blocks of K alone); `_rotated` is the calibrated default, keys centred, balanced
+// and rotated and values rotated, per token. Usage: codec_bench [--json FILE] [--mib FP16_MIB] [--repeats N] [--only
+// NAME_SUBSTRING]
 #include <sys/mman.h>
 #include <time.h>
 
@@ -97,7 +100,8 @@ class Bench {
   }
 
   void Run(const std::string& suffix, const BlockShape& shape, EncodeSpec spec) {
-    if (!only_.empty() && only_.find(suffix.empty() ? (spec.use_fp8 ? "fp8" : "int") : suffix) == std::string::npos) return;
+    if (!only_.empty() && only_.find(suffix.empty() ? (spec.use_fp8 ? "fp8" : "int") : suffix) == std::string::npos)
+      return;
     if (suffix.empty() && only_.find("_rotated") != std::string::npos) return;
     shape_ = shape;
     spec.target = {PrecisionClass::k8Bit, PrecisionClass::k8Bit};
@@ -185,8 +189,8 @@ class Bench {
       uint64_t k_bytes = shape_.part(Part::kK).values() * 2, v_bytes = shape_.part(Part::kV).values() * 2;
       uint8_t* to = target_.get() + i * block_bytes_;
       DecodeRequest request{.use = RunsFor(*encoded[i].header, {c, c})};
-      absl::Status decoded = Decode(encoded[i], artifacts_, request, MutableByteSpan(to, k_bytes),
-                                    MutableByteSpan(to + k_bytes, v_bytes));
+      absl::Status decoded =
+          Decode(encoded[i], artifacts_, request, MutableByteSpan(to, k_bytes), MutableByteSpan(to + k_bytes, v_bytes));
       FIRN_CHECK(decoded.ok());
     }
   }

@@ -30,8 +30,8 @@ class PartEncoder {
       written_[kind] = runs.Has(static_cast<RunKind>(kind), geometry_.part());
   }
 
-  // Returns the errors of the classes encoded; `before` is the source's own. Aborted where `survey` is asked for and finds that
-  // the values do not fit the plan.
+  // Returns the errors of the classes encoded; `before` is the source's own. Aborted where `survey` is asked for and
+  // finds that the values do not fit the plan.
   absl::StatusOr<PartErrors> Run(float before, bool survey) {
     for (uint32_t layer = 0; layer < geometry_.shape().layers; ++layer) {
       CopySourceScales(layer);
@@ -125,7 +125,8 @@ absl::Status EncodePart(const EncodedBlock& source, const EncodeSpec& spec, cons
                         SourceRows::Create(source, part, artifacts, header->exact_tokens, geometry.is_source()));
   PrecisionClass finest = ClassOfPart(ClassOf(*header, header->encoded), part);
   float before = ErrorBefore(*source.header, part, rows.decoder().precision());
-  PartEncoder encoder(std::move(geometry), std::move(transform), std::move(rows), finest, header->encoded, runs, checks);
+  PartEncoder encoder(std::move(geometry), std::move(transform), std::move(rows), finest, header->encoded, runs,
+                      checks);
   FIRN_ASSIGN_OR_RETURN(header->errors[static_cast<size_t>(part)], encoder.Run(before, survey));
   return absl::OkStatus();
 }
@@ -172,8 +173,7 @@ absl::StatusOr<std::shared_ptr<const RecordHeader>> Encode(const EncodedBlock& s
     bool kept = plan.header.CodingOf(part) == source.header->CodingOf(part) &&
                 plan.header.exact_tokens == source.header->exact_tokens;
     if (!kept) {
-      FIRN_RETURN_IF_ERROR(
-          EncodePart(source, spec, artifacts, part, !plan.surveyed, header.get(), runs, &checks));
+      FIRN_RETURN_IF_ERROR(EncodePart(source, spec, artifacts, part, !plan.surveyed, header.get(), runs, &checks));
       continue;
     }
     FIRN_RETURN_IF_ERROR(CopyRuns(source, of_part, header.get(), runs));

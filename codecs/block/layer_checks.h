@@ -1,4 +1,5 @@
-// The checksums of runs, taken layer by layer while their bytes are still in the cache: what ComputeChecks gives, sooner.
+// The checksums of runs, taken layer by layer while their bytes are still in the cache: what ComputeChecks gives,
+// sooner.
 //
 // Not thread-safe; borrows header and runs.
 #pragma once
