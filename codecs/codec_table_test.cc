@@ -20,8 +20,7 @@ constexpr uint32_t kWidths[] = {1, 3, 16, 31, 64, 80, 96, 112, 128, 132, 160, 19
 // Runs `body` once for each target, best first, with dispatch held to it.
 template <typename Body>
 void ForEachTarget(const Body& body) {
-  for (int64_t targets = hwy::SupportedTargets(); targets != 0; targets &= targets - 1) {
-    int64_t target = targets & -targets;
+  for (int64_t target : hwy::SupportedAndGeneratedTargets()) {
     SCOPED_TRACE(hwy::TargetName(target));
     hwy::SetSupportedTargetsForTest(target);
     body();
