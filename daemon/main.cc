@@ -1,4 +1,6 @@
 // firnd: reads its configuration, then runs the daemon.
+#include <malloc.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
@@ -51,4 +53,11 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace firn
 
-int main(int argc, char** argv) { return firn::Main(argc, argv); }
+int main(int argc, char** argv) {
+  // Receive buffers of a megabyte come and go all the time: kept in the heap, they are not mapped, faulted in and
+  // zeroed anew for every message. What is kept is bounded, an arena at a time.
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 32 << 20);
+  mallopt(M_ARENA_MAX, 4);
+  return firn::Main(argc, argv);
+}

@@ -176,11 +176,11 @@ void GetStream::Kick() {
     if (!CanProduceLocked()) return;
     producing_ = true;
   }
-  core_->executor()->Post([self = shared_from_this()] { self->Produce(); });
+  Produce(false);
 }
 
-// Runs until enough is ready, nothing is there to produce, or the budget has to grant a buffer first.
-void GetStream::Produce() {
+// Runs until enough is ready, nothing is there to produce, or it goes on elsewhere. Called with producing_ set.
+void GetStream::Produce(bool on_executor) {
   while (true) {
     BatchPtr batch;
     {
@@ -193,14 +193,12 @@ void GetStream::Produce() {
       producing_ = true;
       batch = batches_.front();
     }
-    if (!ProduceOne(batch, nullptr)) return;
+    if (!ProduceOne(batch, on_executor, nullptr)) return;
     IssueReads();
   }
 }
 
-bool GetStream::ProduceOne(const BatchPtr& batch, std::unique_ptr<ByteBudget::Grant> grant) {
-  v1::GetResponse control;
-  control.set_tag(batch->tag);
+bool GetStream::ProduceOne(const BatchPtr& batch, bool on_executor, std::unique_ptr<ByteBudget::Grant> grant) {
   if (source_ == nullptr) {
     std::optional<absl::StatusOr<GetResult>> result;
     {
@@ -216,26 +214,20 @@ bool GetStream::ProduceOne(const BatchPtr& batch, std::unique_ptr<ByteBudget::Gr
       return true;
     }
     source_ = *std::move(source);
-    *control.mutable_found() = source_->found();
+    found_sent_ = false;
+    std::lock_guard lock(mu_);
+    in_block_ = true;
   }
   PayloadChunk chunk;
   if (!source_->done()) {
     uint64_t buffer_bytes = source_->NextBufferBytes();
+    if (buffer_bytes > 0 && !on_executor) {
+      core_->executor()->Post([self = shared_from_this()] { self->Produce(true); });
+      return false;
+    }
     if (buffer_bytes > 0 && grant == nullptr) grant = core_->transport().TryAcquire(buffer_bytes);
     if (buffer_bytes > 0 && grant == nullptr) {
-      // `found` goes out by itself when the first chunk has to wait for its buffer.
-      if (control.has_found()) Send(control, {}, batch);
-      core_->transport().Acquire(
-          buffer_bytes, [self = shared_from_this(), batch](absl::StatusOr<std::unique_ptr<ByteBudget::Grant>> granted) {
-            self->core_->executor()->Post([self, batch, granted = std::move(granted)]() mutable {
-              if (!granted.ok()) {
-                self->AnswerError(batch, granted.status());
-              } else {
-                self->ProduceOne(batch, *std::move(granted));
-              }
-              self->Produce();
-            });
-          });
+      WaitForBuffer(batch, buffer_bytes);
       return false;
     }
     auto next = source_->Next(std::move(grant));
@@ -245,10 +237,28 @@ bool GetStream::ProduceOne(const BatchPtr& batch, std::unique_ptr<ByteBudget::Gr
     }
     chunk = *std::move(next);
   }
+  v1::GetResponse control;
+  control.set_tag(batch->tag);
+  if (!found_sent_) *control.mutable_found() = source_->found();
+  found_sent_ = true;
   control.set_offset(chunk.offset);
   control.set_last(source_->done());
   Send(control, std::move(chunk), batch);
   return true;
+}
+
+void GetStream::WaitForBuffer(const BatchPtr& batch, uint64_t bytes) {
+  core_->transport().Acquire(
+      bytes, [self = shared_from_this(), batch](absl::StatusOr<std::unique_ptr<ByteBudget::Grant>> granted) {
+        self->core_->executor()->Post([self, batch, granted = std::move(granted)]() mutable {
+          if (!granted.ok()) {
+            self->AnswerError(batch, granted.status());
+          } else {
+            self->ProduceOne(batch, true, *std::move(granted));
+          }
+          self->Produce(true);
+        });
+      });
 }
 
 void GetStream::AnswerError(const BatchPtr& batch, const absl::Status& status) {

@@ -46,9 +46,12 @@ class GetStream final : public RawBidiReactor, public WatchedStream, public std:
   void IssueReads();
   void OnRead(const BatchPtr& batch, size_t index, absl::StatusOr<GetResult> result);
   void Kick();
-  void Produce();
-  // One message for the block at hand; false when it waits for the budget.
-  bool ProduceOne(const BatchPtr& batch, std::unique_ptr<ByteBudget::Grant> grant);
+  // What only hands out views runs where it is; decoding runs on the executor.
+  void Produce(bool on_executor);
+  // One message for the block at hand; false when it goes on elsewhere: on the executor, or once the budget has granted
+  // a buffer.
+  bool ProduceOne(const BatchPtr& batch, bool on_executor, std::unique_ptr<ByteBudget::Grant> grant);
+  void WaitForBuffer(const BatchPtr& batch, uint64_t bytes);
   void AnswerError(const BatchPtr& batch, const absl::Status& status);
   void Send(const v1::GetResponse& control, PayloadChunk chunk, const BatchPtr& batch);
   bool CanProduceLocked() const;
@@ -65,7 +68,9 @@ class GetStream final : public RawBidiReactor, public WatchedStream, public std:
   const SessionId own_session_;  // Counts what calls without a session hold.
   grpc::ByteBuffer read_buffer_;
 
-  std::unique_ptr<PayloadSource> source_;  // Of the producer: the block at hand.
+  // Of the producer.
+  std::unique_ptr<PayloadSource> source_;  // The block at hand.
+  bool found_sent_ = false;                // Its first message is out.
 
   std::mutex mu_;
   grpc::CallbackServerContext* context_;  // Guarded by mu_; null once the call is done.
