@@ -39,10 +39,11 @@ class ColdCopy final : public Copy {
   std::atomic<uint32_t> stored_units{0};
   std::atomic<uint16_t> runs{0};
   bool forgotten = false;
+  bool tombstoned = false;    // The log will know that it is forgotten.
   uint8_t read_failures = 0;  // In a row.
 };
 // With the reference counts of std::make_shared: 88 bytes. A slot of 20 bytes for each extent comes on top.
-static_assert(sizeof(ColdCopy) <= 72);
+static_assert(sizeof(ColdCopy) <= 80);
 using ColdCopyPtr = std::shared_ptr<ColdCopy>;
 
 }  // namespace firn

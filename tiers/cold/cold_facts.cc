@@ -139,6 +139,8 @@ void ColdTier::DrainForgotten() {
     draining_ = false;
     urgent |= std::exchange(forgotten_urgent_, false);
   }
+  // What could not be logged before waits for Tick or for company, so that a failing medium is not asked again at once.
+  if (tombstones.empty()) return;
   IndexBatch batch;
   for (const Tombstone& tombstone : tombstones) {
     batch.Delete(RecordKey(tombstone.sequence));
@@ -148,7 +150,9 @@ void ColdTier::DrainForgotten() {
       batch.Put(TombstoneKey(segment, tombstone.sequence), "");
       on_medium = true;
     }
-    if (on_medium) unlogged_.push_back(tombstone);
+    if (!on_medium) continue;
+    unlogged_.push_back(tombstone);
+    batch.Put(UnloggedKey(tombstone.sequence), std::string(AsText(SerializeTombstones({tombstone}))));
   }
   ApplyBatch(std::move(batch));
   if (urgent || unlogged_.size() >= kTombstonesABatch) LogTombstones();
@@ -168,8 +172,14 @@ void ColdTier::LogTombstones() {
     auto item = std::make_unique<TombstoneItem>();
     item->privileged = true;
     item->done = [this, part](absl::Status status) mutable {
-      // Tried again with the next batch.
-      if (!status.ok()) unlogged_.insert(unlogged_.end(), part.begin(), part.end());
+      if (!status.ok()) {
+        ++tombstone_failures_;
+        unlogged_.insert(unlogged_.end(), part.begin(), part.end());  // Tried again with the next batch.
+        return;
+      }
+      IndexBatch logged;
+      for (const Tombstone& tombstone : part) logged.Delete(UnloggedKey(tombstone.sequence));
+      ApplyBatch(std::move(logged));
     };
     item->extents.push_back(MakeFactExtent(ExtentKind::kTombstones, SerializeTombstones(part), next_sequence_++));
     AppendItem(std::move(item));
@@ -181,21 +191,22 @@ void ColdTier::ForgetImpl(const CopyPtr& copy, const Identity&) {
   bool post = false;
   {
     std::lock_guard lock(mu_);
-    if (!ForgetLocked(cold, true)) return;
+    ForgetLocked(cold, true);
     post = !std::exchange(draining_, true);
   }
   if (post) Post([this] { DrainForgotten(); });
 }
 
 bool ColdTier::ForgetLocked(const ColdCopyPtr& copy, bool in_log) {
-  if (copy->forgotten) return false;
-  Tombstone tombstone;
-  tombstone.sequence = copy->sequence;
-  for (size_t i = 0; i < kRecordExtentsMax; ++i) {
-    tombstone.segments[i] = copy->extents[i].segment;
-    UnlinkExtentLocked(copy.get(), i);
+  if (in_log && !copy->tombstoned) {
+    // Also for what reclaiming has dropped: its segment may still be there when the power goes.
+    Tombstone tombstone{copy->sequence, {}};
+    for (size_t i = 0; i < kRecordExtentsMax; ++i) tombstone.segments[i] = copy->extents[i].segment;
+    forgotten_.push_back(tombstone);
+    copy->tombstoned = true;
   }
-  if (in_log) forgotten_.push_back(tombstone);
+  if (copy->forgotten) return false;
+  for (size_t i = 0; i < kRecordExtentsMax; ++i) UnlinkExtentLocked(copy.get(), i);
   --copies_;
   stored_bytes_ -= copy->StoredBytes();
   copy->layout.AddHeldBytes(static_cast<int64_t>(copy->StoredBytes()));

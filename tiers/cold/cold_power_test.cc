@@ -43,6 +43,7 @@ class PowerCutRun {
     EncodedBlock block;
     CopyPtr copy;
     State state = State::kUnderWay;
+    bool gone_before = false;
     bool failed = false;  // The tier said so, while the medium worked.
   };
   struct Fact {
@@ -53,7 +54,7 @@ class PowerCutRun {
   uint64_t Below(uint64_t limit) { return random_() % limit; }
 
   void Work() {
-    rig_.faulty.HoldCompletions(Below(2) == 0);
+    rig_.faulty.HoldCompletions(Below(2) == 0, false);
     uint64_t crash_after = 1 + Below(120);
     rig_.faulty.CrashAfter(crash_after);
     for (int step = 0; step < 400 && !rig_.faulty.crashed(); ++step) {
@@ -171,7 +172,9 @@ class PowerCutRun {
       ASSERT_TRUE(read.ok()) << number << ": " << read.status();
       EXPECT_EQ(IntactRuns(*read), read->present) << number << ": an acknowledged or whole block has damaged runs";
       EXPECT_TRUE(SameBlock(*read, block.Narrowed(read->present))) << number << ": wrong bytes";
-      EXPECT_TRUE(reclaimed_ || read->present == block.present) << number << ": a plane is missing";
+      EXPECT_TRUE(reclaimed_ || read->present == block.present)
+          << number << ": runs " << (block.present - read->present).bits() << " are missing, state "
+          << static_cast<int>(tracked_[number].state);
       EXPECT_EQ(copy.stored_class, ClassOf(*block.header, read->present)) << number;
     }
     for (auto& [number, tracked] : tracked_) {
@@ -180,7 +183,8 @@ class PowerCutRun {
         EXPECT_TRUE(there) << number << ": an acknowledged block is gone";
       }
       if (tracked.state == State::kForgotten) {
-        EXPECT_FALSE(there) << number << ": a forgotten block is back";
+        EXPECT_FALSE(there) << number << ": a forgotten block is back, "
+                            << (tracked.gone_before ? "absent before" : "flushed");
       }
       if (tracked.failed) {
         EXPECT_FALSE(there) << number << ": a failed block is back";

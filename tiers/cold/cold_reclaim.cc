@@ -345,6 +345,7 @@ void ColdTier::RelocateItem::Settled(ColdTier* tier, SettleContext* context) {
     if (tier->LiveCopyLocked(*job, old_header, &index) != copy) {
       // Forgotten on the way: what was written is one more place that must not bring it back.
       if (auto tombstone = TombstoneOf(*this)) tier->forgotten_.push_back(*tombstone);
+      tier->forgotten_urgent_ = true;
       return;
     }
     tier->UnlinkExtentLocked(copy.get(), index);

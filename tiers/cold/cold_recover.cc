@@ -192,6 +192,11 @@ absl::Status ColdTier::Recoverer::ReadIndexFacts() {
     if (!indexed_.contains(parts.segment)) dead_.insert(parts.sequence);
     return absl::OkStatus();
   }));
+  FIRN_RETURN_IF_ERROR(visit("U", [&](std::string_view, std::string_view value) -> absl::Status {
+    FIRN_ASSIGN_OR_RETURN(std::vector<Tombstone> tombstones, ParseTombstones(AsBytes(value)));
+    tier_.unlogged_.insert(tier_.unlogged_.end(), tombstones.begin(), tombstones.end());
+    return absl::OkStatus();
+  }));
   FIRN_RETURN_IF_ERROR(visit("N", [&](std::string_view key, std::string_view value) -> absl::Status {
     FIRN_ASSIGN_OR_RETURN(NamespaceForgottenRow row, ParseNamespaceRow(value));
     sequence_max_ = std::max(sequence_max_, row.sequence);
@@ -266,6 +271,9 @@ absl::Status ColdTier::Recoverer::ReadUnindexed() {
     report_.torn_extents += contents->torn;
     segment->has_footer = contents->sealed;
     segment->data_bytes = segment->append_at = contents->data_end;
+    if (segment->stream == Stream::kUnassigned) {
+      segment->stream = contents->extents.empty() ? Stream::kBase : contents->extents[0].stream;
+    }
     for (const ExtentHeader& header : contents->extents) {
       ++report_.replayed_extents;
       sequence_max_ = std::max(sequence_max_, header.sequence);
@@ -305,11 +313,13 @@ void ColdTier::Recoverer::DropUnacknowledged() {
       return std::pair(a.has_record_header, a.place.segment) > std::pair(b.has_record_header, b.place.segment);
     });
     if (current->second.settled || !extents[0].has_record_header) continue;
+    auto row = tier_.index_->Get(RecordKey(current->first));
+    if (row.ok() && row->has_value()) continue;
     for (const ExtentPlace& sibling : extents[0].siblings) {
+      // A sibling's segment that is gone has been reclaimed, which only happens to what has settled.
       bool found = std::any_of(extents.begin(), extents.end(),
                                [&](const ExtentHeader& header) { return header.place == sibling; });
-      bool gone = tier_.segments_->Find(sibling.segment) == nullptr || indexed_.contains(sibling.segment);
-      if (found || gone) continue;
+      if (found || tier_.segments_->Find(sibling.segment) == nullptr) continue;
       report_.torn_extents += extents.size();
       // It must stay dropped, also when the index is lost: the extents that are whole would look settled next time.
       Tombstone tombstone{current->first, {}};

@@ -185,7 +185,8 @@ TEST(ColdTier, ASegmentOfALaterVersionIsLeftAlone) {
   block.resize(kSegmentHeaderBytes);
   block[4] = 9;
   // With a CRC of its own, as that version would write it.
-  StoreLe<uint64_t>(block.data() + block.size() - 8, Crc64(ByteSpan(block).first(block.size() - 8), 0));
+  constexpr size_t kCrcAt = 32;
+  StoreLe<uint64_t>(block.data() + kCrcAt, Crc64(ByteSpan(block).first(kCrcAt), 0));
   rig.memory.Poke(files[0].name, 0, block);
   absl::Status status = rig.Open();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);

@@ -143,17 +143,11 @@ void ColdTier::Probe() {
   segments_->Create(options_.segment_bytes, true, [this](absl::StatusOr<SegmentPtr> created) mutable {
     absl::Status status = created.status();
     if (created.ok()) {
-      AlignedBuffer block(kIoAlignment);
-      status = device_->WriteBlocking((*created)->file, kSegmentHeaderBytes, block.span());
-      if (status.ok()) status = device_->SyncBlocking((*created)->file);
-      {
-        std::lock_guard lock(mu_);
-        segments_->Condemn(*created);
-      }
-      *created = nullptr;
+      segments_->Condemn(*created);
     } else if (!StatusErrno(status).has_value()) {
       status = absl::OkStatus();  // The budget, not the medium: reclaiming sees to that.
     }
+    created = absl::UnknownError("given back");
     Post([this, status] {
       absl::Status outcome = status;
       if (outcome.ok() && index_broken_) {

@@ -119,9 +119,14 @@ void ColdTier::Tick() {
 void ColdTier::FlushImpl(FlushDone done) {
   Post([this, done = std::move(done)]() mutable {
     DrainForgotten();
+    uint64_t failures = tombstone_failures_;
     LogTombstones();
     auto item = std::make_unique<FlushItem>();
-    item->done = std::move(done);
+    item->done = [this, failures, done = std::move(done)](absl::Status status) mutable {
+      if (status.ok() && failures != tombstone_failures_)
+        status = Unavailable("tier {}: tombstones could not be written", name());
+      done(status);
+    };
     AppendItem(std::move(item));
   });
 }

@@ -200,6 +200,7 @@ class ColdTier final : public Tier, private LogSink {
   std::map<std::string, FactPlace> facts_;  // By FactKey.
   FlushDone close_done_;
   std::vector<Tombstone> unlogged_;  // Known to the index, not yet to the log.
+  uint64_t tombstone_failures_ = 0;
 
   mutable std::mutex mu_;  // Also guards what segments and copies say it does.
   TokenBucket admission_;

@@ -60,10 +60,10 @@ std::optional<int64_t> FaultyDevice::FaultOf(RawIo* io, bool* lost) {
   return std::nullopt;
 }
 
-void FaultyDevice::Finish(absl::AnyInvocable<void(int64_t)> done, int64_t result) {
+void FaultyDevice::Finish(IoKind kind, absl::AnyInvocable<void(int64_t)> done, int64_t result) {
   {
     std::lock_guard lock(mu_);
-    if (holding_) {
+    if (holding_ && (holding_reads_ || kind != IoKind::kRead)) {
       held_.push_back({std::move(done), result});
       return;
     }
@@ -88,11 +88,11 @@ void FaultyDevice::SubmitImpl(RawIo io) {
     }
   }
   if (!fault && lost) fault = reported;
-  if (fault) return Finish(std::move(io.done), *fault);
+  if (fault) return Finish(io.kind, std::move(io.done), *fault);
   bool torn = io.length < reported;
-  io.done = [this, torn, reported, done = std::move(io.done)](int64_t result) mutable {
+  io.done = [this, torn, reported, kind = io.kind, done = std::move(io.done)](int64_t result) mutable {
     if (result > 0) result = torn ? int64_t{reported} : std::min<int64_t>(result, reported);
-    Finish(std::move(done), result);
+    Finish(kind, std::move(done), result);
   };
   Submit(base_, std::move(io));
 }
@@ -105,11 +105,12 @@ int64_t FaultyDevice::BlockingImpl(const RawIo& io) {
   return Blocking(base_, io);
 }
 
-void FaultyDevice::HoldCompletions(bool on) {
+void FaultyDevice::HoldCompletions(bool on, bool reads_too) {
   std::vector<Held> released;
   {
     std::lock_guard lock(mu_);
     holding_ = on;
+    holding_reads_ = reads_too;
     if (!on) released.swap(held_);
   }
   for (Held& held : released) held.done(held.result);

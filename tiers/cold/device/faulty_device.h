@@ -39,8 +39,9 @@ class FaultyDevice final : public BlockDevice {
   // Every call from the `calls`-th on fails and changes nothing; 0 means from now on.
   void CrashAfter(uint64_t calls);
   bool crashed();
-  // While on, completions wait for ReleaseOne, which picks one at random; turning it off releases all.
-  void HoldCompletions(bool on);
+  // While on, completions wait for ReleaseOne, which picks one at random; turning it off releases all. Holding reads
+  // also stops whoever waits for one.
+  void HoldCompletions(bool on, bool reads_too = true);
   bool ReleaseOne();
 
  protected:
@@ -62,7 +63,7 @@ class FaultyDevice final : public BlockDevice {
   bool Chance(double rate);                               // mu_ held.
   bool CountCall();                                       // mu_ held; false once crashed.
   std::optional<int64_t> FaultOf(RawIo* io, bool* lost);  // mu_ held.
-  void Finish(absl::AnyInvocable<void(int64_t)> done, int64_t result);
+  void Finish(IoKind kind, absl::AnyInvocable<void(int64_t)> done, int64_t result);
 
   BlockDevice* const base_;
   std::mutex mu_;
@@ -72,6 +73,7 @@ class FaultyDevice final : public BlockDevice {
   uint64_t calls_ = 0;
   uint64_t crash_at_ = ~uint64_t{0};
   bool holding_ = false;
+  bool holding_reads_ = false;
   std::vector<Held> held_;
 };
 

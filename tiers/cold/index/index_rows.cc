@@ -59,6 +59,12 @@ std::string TombstoneKey(uint32_t segment, uint64_t sequence) {
   return key;
 }
 
+std::string UnloggedKey(uint64_t sequence) {
+  std::string key = "U";
+  AppendBigEndian(&key, sequence);
+  return key;
+}
+
 std::string FactKey(const std::string& kind, const std::string& name) {
   return "F" + kind + std::string(1, '\0') + name;
 }

@@ -47,6 +47,7 @@ std::string RecordKey(uint64_t sequence);
 std::string SegmentKey(uint32_t segment);
 std::string TombstonePrefix(uint32_t segment);
 std::string TombstoneKey(uint32_t segment, uint64_t sequence);
+std::string UnloggedKey(uint64_t sequence);
 std::string FactKey(const std::string& kind, const std::string& name);
 std::string NamespaceKey(uint64_t sequence);
 std::string NumberKey(std::string_view name);

@@ -14,6 +14,7 @@ constexpr uint32_t kExtentMagic = 0x54584546;   // "FEXT"
 constexpr uint32_t kTrailerMagic = 0x52545346;  // "FSTR"
 constexpr uint16_t kVersion = 1;
 constexpr uint64_t kCrcBytes = 8;
+constexpr uint64_t kSegmentFieldsBytes = 32;
 constexpr uint64_t kExtentFixedBytes = 48;   // Magic to payload CRC.
 constexpr uint64_t kRecordFixedBytes = 128;  // Identity to the reserved bytes.
 constexpr uint8_t kHasParent = 1, kHasRecordHeader = 2, kRelocated = 4;
@@ -179,8 +180,8 @@ std::vector<uint8_t> SerializeSegmentHeader(const SegmentHeader& header) {
   writer.Write<uint32_t>(0);
   writer.Write<uint64_t>(header.salt);
   writer.Write<uint64_t>(header.bytes);
-  writer.WriteZeros(kSegmentHeaderBytes - kCrcBytes - writer.size());
   writer.Write<uint64_t>(Crc64(writer.bytes(), 0));
+  writer.WriteZeros(kSegmentHeaderBytes - writer.size());
   return writer.Take();
 }
 
@@ -190,9 +191,8 @@ absl::StatusOr<SegmentHeader> ParseSegmentHeader(ByteSpan block) {
   ByteReader reader(block.first(kSegmentHeaderBytes));
   if (reader.Read<uint32_t>() != kSegmentMagic) return DataLoss("segment header: not one of a segment");
   uint16_t version = reader.Read<uint16_t>();
-  uint64_t crc = LoadLe<uint64_t>(block.data() + kSegmentHeaderBytes - kCrcBytes);
-  if (crc != Crc64(block.first(kSegmentHeaderBytes - kCrcBytes), 0))
-    return DataLoss("segment header: its CRC does not check");
+  uint64_t crc = LoadLe<uint64_t>(block.data() + kSegmentFieldsBytes);
+  if (crc != Crc64(block.first(kSegmentFieldsBytes), 0)) return DataLoss("segment header: its CRC does not check");
   FIRN_RETURN_IF_ERROR(CheckVersion("segment", version));
   SegmentHeader header;
   uint8_t stream = reader.Read<uint8_t>();
@@ -201,7 +201,8 @@ absl::StatusOr<SegmentHeader> ParseSegmentHeader(ByteSpan block) {
   reader.Skip(4);
   header.salt = reader.Read<uint64_t>();
   header.bytes = reader.Read<uint64_t>();
-  if (stream >= kStreams || header.id == 0) return DataLoss("segment header: stream {}, id {}", stream, header.id);
+  bool known = stream < kStreams || stream == static_cast<uint8_t>(Stream::kUnassigned);
+  if (!known || header.id == 0) return DataLoss("segment header: stream {}, id {}", stream, header.id);
   header.stream = static_cast<Stream>(stream);
   return header;
 }

@@ -29,11 +29,13 @@ inline constexpr uint64_t kExtentHeaderBytesMax = 512;
 inline constexpr uint32_t kRecordExtentsMax = 4;
 
 // Which segments an extent goes to. Persistent ids.
-enum class Stream : uint8_t { kBase = 0, kP4 = 1, kP8 = 2, kProtected = 3, kFacts = 4 };
+enum class Stream : uint8_t { kBase = 0, kP4 = 1, kP8 = 2, kProtected = 3, kFacts = 4, kUnassigned = 255 };
 inline constexpr uint32_t kStreams = 5;
 
 enum class ExtentKind : uint8_t { kRecord = 1, kFact = 2, kFactRemoved = 3, kTombstones = 4, kNamespaceForgotten = 5 };
 
+// Written when the segment is made, and again, with its stream, when it is opened. All of it lies in one sector, which
+// a power cut does not tear.
 struct SegmentHeader {
   uint32_t id = 0;  // Never 0, never used twice.
   Stream stream = Stream::kBase;

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/status.h"
+#include "tiers/cold/device/aligned_buffer.h"
 
 namespace firn {
 
@@ -87,25 +88,54 @@ void SegmentStore::Create(uint64_t bytes, bool privileged, Created done) {
     return;
   }
   gate_->Enter();
-  options_.executor->Post([this, gate = gate_, id, bytes, done = std::move(done)]() mutable {
+  options_.executor->Post([this, id, bytes, done = std::move(done)]() mutable {
     auto file = options_.device->Create(SegmentFileName(id), bytes);
     if (!file.ok()) {
       segment_bytes_ -= bytes;
-      done(file.status());
-    } else {
-      segment_bytes_ += (*file)->allocated_bytes() - bytes;
-      std::random_device random;
-      uint64_t salt = uint64_t{random()} << 32 | random();
-      SegmentPtr segment = Wrap(std::make_unique<Segment>(id, *std::move(file), salt));
-      {
-        std::lock_guard lock(mu_);
-        segments_[id] = segment;
-      }
-      done(std::move(segment));
+      return FinishCreate(nullptr, file.status(), std::move(done));
     }
-    done = nullptr;
-    gate->Leave();
+    segment_bytes_ += (*file)->allocated_bytes() - bytes;
+    std::random_device random;
+    uint64_t salt = uint64_t{random()} << 32 | random();
+    SegmentPtr segment = Wrap(std::make_unique<Segment>(id, *std::move(file), salt));
+    {
+      std::lock_guard lock(mu_);
+      segments_[id] = segment;
+    }
+    WriteHeader(std::move(segment), std::move(done));
   });
+}
+
+// A segment that exists has its header, durably: one that is missing has been removed, and never was on its way.
+void SegmentStore::WriteHeader(SegmentPtr segment, Created done) {
+  auto block = std::make_shared<AlignedBuffer>(kSegmentHeaderBytes);
+  std::vector<uint8_t> header =
+      SerializeSegmentHeader({segment->id, Stream::kUnassigned, segment->salt, segment->file->size()});
+  std::copy(header.begin(), header.end(), block->data());
+  FilePtr file = segment->file;
+  options_.device->Write(file, 0, block->span(),
+                         [this, segment = std::move(segment), done = std::move(done), block](IoResult written) mutable {
+                           if (!written.status.ok())
+                             return FinishCreate(std::move(segment), written.status, std::move(done));
+                           FilePtr its_file = segment->file;
+                           options_.device->Sync(its_file, [this, segment = std::move(segment),
+                                                            done = std::move(done)](IoResult synced) mutable {
+                             FinishCreate(std::move(segment), synced.status, std::move(done));
+                           });
+                         });
+}
+
+void SegmentStore::FinishCreate(SegmentPtr segment, const absl::Status& status, Created done) {
+  std::shared_ptr<Gate> gate = gate_;
+  if (status.ok()) {
+    done(std::move(segment));
+  } else {
+    if (segment != nullptr) Condemn(segment);
+    segment = nullptr;
+    done(status);
+  }
+  done = nullptr;
+  gate->Leave();
 }
 
 SegmentPtr SegmentStore::Adopt(uint32_t id, FilePtr file, uint64_t salt) {

@@ -82,7 +82,8 @@ class SegmentStore {
   // Called on the executor once a condemned segment's file is gone. Set before anything is condemned.
   void OnRemoved(Removed removed) { removed_ = std::move(removed); }
 
-  // `done` runs on the executor, or inside the call if the budget does not allow it.
+  // `done` runs on the executor, on a thread of the device, or inside the call if the budget does not allow it: it only
+  // posts.
   void Create(uint64_t bytes, bool privileged, Created done);
   // A segment found at start; its bytes count whatever the budget says.
   SegmentPtr Adopt(uint32_t id, FilePtr file, uint64_t salt);
@@ -114,6 +115,8 @@ class SegmentStore {
  private:
   struct Gate;
 
+  void WriteHeader(SegmentPtr segment, Created done);
+  void FinishCreate(SegmentPtr segment, const absl::Status& status, Created done);
   SegmentPtr Wrap(std::unique_ptr<Segment> segment);
   void Release(Segment* segment);
 
