@@ -148,6 +148,25 @@ TEST_F(CliTest, WrongInputIsSaidWithItsValueAndLimit) {
   EXPECT_EQ(RunFirn("/no/such/socket", "--json tiers").json()["error"]["code"], "UNAVAILABLE");
 }
 
+TEST_F(CliTest, CalibratedKeysComeBackCloser) {
+  const std::string blocks = "--file " + Sample() + " --model ";
+  ASSERT_EQ(Firn("put " + Sample() + " --model plain").code, 0);
+  Outcome calibrated = Firn("--json calibrate " + Sample() + " --register --out " + Path("balance"));
+  ASSERT_EQ(calibrated.code, 0) << calibrated.text;
+  EXPECT_EQ(calibrated.json()["tokens"], 128);
+  EXPECT_EQ(std::filesystem::file_size(Path("balance")), calibrated.json()["bytes"].get<uint64_t>());
+  std::string artifact = calibrated.json()["artifact"];
+  Outcome put = Firn("--json put " + Sample() + " --model balanced --artifact " + artifact);
+  ASSERT_EQ(put.code, 0) << put.text;
+  for (const char* model : {"plain", "balanced"}) EXPECT_EQ(Firn("demote " + blocks + model + " --tier cold").code, 0);
+  double plain = CheckedError(blocks + "plain"), balanced = CheckedError(blocks + "balanced");
+  EXPECT_GT(balanced, 0.0);
+  EXPECT_NE(balanced, plain);
+  EXPECT_LT(balanced, 0.15);
+  EXPECT_EQ(Firn("put " + Sample() + " --model other --artifact " + std::string(64, 'a')).code, 5);
+  EXPECT_EQ(Firn("calibrate " + Sample()).code, 2);
+}
+
 TEST_F(CliTest, MeasuresAndWatches) {
   Outcome bench = Firn("--json bench --size 256KiB --count 16 --threads 2");
   ASSERT_EQ(bench.code, 0) << bench.text;

@@ -7,12 +7,14 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <fstream>
+#include <map>
 
 #include "base/status.h"
 #include "base/units.h"
 #include "client/cli/commands/commands.h"
 #include "client/cli/support/output.h"
 #include "client/cli/support/transfer.h"
+#include "firnkv/watch.h"
 
 namespace firn::cli {
 namespace {
@@ -43,6 +45,7 @@ class Demo {
     FIRN_RETURN_IF_ERROR(Demote(2));
     FIRN_RETURN_IF_ERROR(Step("demoted", tier_names_[2], Precision::kInt4));
     FIRN_RETURN_IF_ERROR(client_->Flush(ns_));
+    FIRN_RETURN_IF_ERROR(TellEvents());
     return Save();
   }
 
@@ -53,6 +56,7 @@ class Demo {
     FIRN_RETURN_IF_ERROR(SameErrorsAsBefore());
     FIRN_RETURN_IF_ERROR(Degrade(2, Precision::kInt2));
     FIRN_RETURN_IF_ERROR(Step("degraded", tier_names_[2], Precision::kInt2));
+    FIRN_RETURN_IF_ERROR(TellEvents());
     FIRN_ASSIGN_OR_RETURN(firnkv::VerifyReport report, client_->Verify());
     for (const std::string& finding : report.findings) std::fprintf(stderr, "firn: %s\n", finding.c_str());
     Summary(report.consistent);
@@ -70,6 +74,8 @@ class Demo {
                                 tier_names_.size());
     }
     FIRN_ASSIGN_OR_RETURN(ns_, client_->RegisterNamespace(file_.FactsOf(*kv_)));
+    FIRN_ASSIGN_OR_RETURN(watch_, client_->Watch(ns_.fingerprint));
+    FIRN_RETURN_IF_ERROR(watch_->Next(10'000).status());  // In force from here on.
     for (uint32_t stored = 0, number = 0; stored < kTokensWanted; stored += kv_->tokens(), ++number) {
       Sequence& sequence = sequences_.emplace_back();
       sequence.options = file_;
@@ -168,6 +174,28 @@ class Demo {
     return absl::OkStatus();
   }
 
+  // What a router that watches the daemon has heard meanwhile.
+  absl::Status TellEvents() {
+    std::map<std::string, uint64_t> counts;
+    constexpr int64_t kQuietMs = 300;
+    while (true) {
+      auto batch = watch_->Next(kQuietMs);
+      if (absl::IsDeadlineExceeded(batch.status())) break;
+      FIRN_RETURN_IF_ERROR(batch.status());
+      for (const auto& event : batch->events) {
+        std::string tier = event.tier < tier_names_.size() ? tier_names_[event.tier] : std::to_string(event.tier);
+        ++counts[fmt::format("{} {} ({})", firnkv::EventKindName(event.kind), tier, PairText(event.now))];
+      }
+    }
+    std::printf("events:");
+    for (const auto& [what, count] : counts) {
+      std::printf("%s %llu %s", what == counts.begin()->first ? "" : ",", static_cast<unsigned long long>(count),
+                  what.c_str());
+    }
+    std::printf("\n");
+    return absl::OkStatus();
+  }
+
   static void PrintHead() {
     std::printf("%-18s %-6s %-9s %7s %11s %12s %11s %11s\n", "step", "tier", "precision", "blocks", "bytes",
                 "compression", "error of K", "error of V");
@@ -222,6 +250,7 @@ class Demo {
   const std::string state_path_;
   firnkv::Client* client_ = nullptr;
   std::shared_ptr<const KvFile> kv_;
+  std::unique_ptr<firnkv::WatchStream> watch_;
   std::vector<std::string> tier_names_;
   firnkv::Namespace ns_;
   std::vector<Sequence> sequences_;

@@ -117,6 +117,8 @@ void* TagOf(Tag tag) { return reinterpret_cast<void*>(tag); }
 template <typename Next, typename Received>
 absl::Status Drive(const std::shared_ptr<grpc::Channel>& channel, const char* method, Next next, Received received) {
   grpc::ClientContext context;
+  context.set_wait_for_ready(true);  // The server may be starting.
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
   grpc::CompletionQueue queue;
   auto call = StartCall(channel, &context, method, &queue);
   call->StartCall(TagOf(kStarted));
@@ -191,6 +193,8 @@ BareServer::~BareServer() {
 BareClient::BareClient(const std::string& address, bool tuned) {
   grpc::ChannelArguments arguments;
   if (tuned) firnkv::TuneForPayloads(&arguments);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);
   arguments.SetMaxReceiveMessageSize(-1);
   channel_ = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
 }

@@ -11,7 +11,6 @@
 #include <chrono>
 #include <cstdio>
 #include <fstream>
-#include <thread>
 
 #include "base/status.h"
 #include "base/units.h"
@@ -90,13 +89,7 @@ class InlineBench {
     FIRN_ASSIGN_OR_RETURN(bare_server_,
                           Child::Start({"/proc/self/exe", "--bare-server", bare_address}, folder_.path() + "/log"));
     bare_ = std::make_unique<BareClient>(bare_address, /*tuned=*/true);
-    absl::Status up;
-    for (int tries = 0; tries < 100; ++tries) {
-      up = bare_->Download({4096, 1, 4096});
-      if (up.ok()) break;
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    }
-    FIRN_RETURN_IF_ERROR(up);
+    FIRN_RETURN_IF_ERROR(bare_->Download({4096, 1, 4096}));
 
     // 8 layers of 8 heads of 128 channels: 32 KiB a token, 128 tokens a block of 4 MiB.
     FIRN_ASSIGN_OR_RETURN(ns_, client_->RegisterNamespace({.model_id = "inline-bench",

@@ -23,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr uint32_t kTokens = kBlockTokens / 2;  // 1 MiB.
 constexpr uint64_t kWarmBlocks = 64, kColdBlocks = 64;
-constexpr uint64_t kLoadFirst = 1'000'000, kLoadBatch = 16;
+constexpr uint64_t kLoadFirst = 1'000'000, kLoadBatch = 4;
 constexpr double kPaceShare = 0.5;
 
 // Puts blocks and demotes them, over and over, until it is destroyed.
