@@ -1,7 +1,7 @@
 // Artifacts: immutable model data that decoding needs, named by the SHA-256 of its serialized bytes.
 //
-// The one kind so far holds, for each (layer, KV head) of a model part, the mean m and the balance weight w of every key channel
-// after RoPE (docs/formats/artifact.md). Threads: immutable. Values are FP32; w > 0 and finite.
+// The one kind so far holds, for each (layer, KV head) of a model part, the mean m and the balance weight w of every
+// key channel after RoPE (docs/formats/artifact.md). Threads: immutable. Values are FP32; w > 0 and finite.
 #pragma once
 
 #include <cstdint>

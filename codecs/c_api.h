@@ -1,7 +1,8 @@
 /* The codecs behind a plain C interface, for tools and for Python through ctypes.
  *
- * Arrays are FP32 and belong to the caller; K is [head][token][channel] of one layer after RoPE, V likewise. Functions return 0,
- * or -1 with the reason in firn_last_error() of the same thread. Nothing here keeps memory of the caller's beyond the call.
+ * Arrays are FP32 and belong to the caller; K is [head][token][channel] of one layer after RoPE, V likewise. Functions
+ * return 0, or -1 with the reason in firn_last_error() of the same thread. Nothing here keeps memory of the caller's
+ * beyond the call.
  */
 #ifndef FIRN_CODECS_C_API_H_
 #define FIRN_CODECS_C_API_H_
@@ -40,17 +41,18 @@ enum { FIRN_KEYS_PER_CHANNEL = 0, FIRN_KEYS_BALANCED_ROTATED = 1, FIRN_KEYS_ROTA
 
 typedef struct firn_round_trip_options {
   uint32_t heads, tokens, k_width, v_width;
-  uint32_t dtype;      /* What the values are rounded to before they are encoded. */
+  uint32_t dtype; /* What the values are rounded to before they are encoded. */
   uint32_t k_bits, v_bits;
-  uint32_t use_fp8;    /* 8 bits are E4M3. */
+  uint32_t use_fp8; /* 8 bits are E4M3. */
   uint32_t key_method;
   uint32_t key_group, value_group; /* 0: the defaults. */
   uint32_t first_token, keep_first_tokens;
-  const firn_artifact* artifact;   /* Of one layer, or null. */
+  const firn_artifact* artifact; /* Of one layer, or null. */
 } firn_round_trip_options;
 
-/* Encodes one layer as a block and decodes it again into k_out and v_out, which may be k and v. *coded_bytes is the exact length of
- * codes, scales and minima of coded tokens; *exact_bytes that of tokens kept exact. Headers are not counted. */
+/* Encodes one layer as a block and decodes it again into k_out and v_out, which may be k and v. *coded_bytes is the
+ * exact length of codes, scales and minima of coded tokens; *exact_bytes that of tokens kept exact. Headers are not
+ * counted. */
 int firn_round_trip(const firn_round_trip_options* options, const float* k, const float* v, float* k_out, float* v_out,
                     uint64_t* coded_bytes, uint64_t* exact_bytes);
 

@@ -47,7 +47,7 @@ struct E5m2 {
 
 // Without kSpecial, values are finite and no larger than what rounds to the format's largest.
 template <bool kSpecial, class Format, class DF>
-HWY_INLINE hn::Vec<hn::Rebind<uint8_t, DF>> ToFp8(DF df, Format, hn::Vec<DF> value) {
+HWY_INLINE hn::Vec<hn::Rebind<uint8_t, DF> > ToFp8(DF df, Format, hn::Vec<DF> value) {
   const hn::RebindToSigned<DF> di;
   const hn::RebindToUnsigned<DF> du;
   const auto bits = hn::BitCast(di, value);
@@ -107,11 +107,11 @@ void EncodeFp8Target(const EncodeTile& tile) {
 
 // E5M2 is the upper half of FP16. E4M3 moved into FP16's fields is 2^-8 of its value, apart from NaN.
 template <bool kSpecial, class DF>
-HWY_INLINE hn::Vec<DF> FromFp8(DF df, E5m2, hn::Vec<hn::Rebind<uint8_t, DF>> codes) {
+HWY_INLINE hn::Vec<DF> FromFp8(DF df, E5m2, hn::Vec<hn::Rebind<uint8_t, DF> > codes) {
   return FromHalfBits(df, hn::ShiftLeft<8>(hn::PromoteTo(U16For<DF>(), codes)));
 }
 template <bool kSpecial, class DF>
-HWY_INLINE hn::Vec<DF> FromFp8(DF df, E4m3, hn::Vec<hn::Rebind<uint8_t, DF>> codes) {
+HWY_INLINE hn::Vec<DF> FromFp8(DF df, E4m3, hn::Vec<hn::Rebind<uint8_t, DF> > codes) {
   const U16For<DF> du;
   const hn::RebindToSigned<decltype(du)> di;
   const auto extended = hn::PromoteTo(di, hn::BitCast(hn::Rebind<int8_t, DF>(), codes));
@@ -147,7 +147,8 @@ void DecodeValues(Out out, Format format, const uint8_t* HWY_RESTRICT codes, siz
     return hn::IfThenElse(beyond, hn::CopySign(limit, scaled), scaled);
   };
   ForVectors(count, hn::Lanes(df), [&](size_t at, size_t lanes) HWY_ATTR {
-    if (HWY_LIKELY(lanes == hn::Lanes(df))) return StoreFromFloat(df, out, value_of(hn::LoadU(d8, codes + at)), to + at);
+    if (HWY_LIKELY(lanes == hn::Lanes(df)))
+      return StoreFromFloat(df, out, value_of(hn::LoadU(d8, codes + at)), to + at);
     alignas(64) uint8_t few[hn::MaxLanes(d8)] = {};
     std::memcpy(few, codes + at, lanes);
     StoreFewFromFloat(df, out, value_of(hn::LoadU(d8, few)), to + at, lanes);

@@ -30,8 +30,8 @@ Survey SurveyChannelTarget(const EncodeTile& tile) { return nested::SurveyChanne
 constexpr size_t kInlineWidth = 1024;
 using FloatRow = InlineBuffer<float, kInlineWidth>;
 
-// The extremes of floats seen as integers. Positive floats order as they do, negative ones the other way round, so the largest
-// signed, the largest and the smallest unsigned integer together tell both extremes, with -0 just below +0.
+// The extremes of floats seen as integers. Positive floats order as they do, negative ones the other way round, so the
+// largest signed, the largest and the smallest unsigned integer together tell both extremes, with -0 just below +0.
 template <class DI>
 struct Extremes {
   using DU = hn::RebindToUnsigned<DI>;
@@ -58,7 +58,7 @@ struct Extremes {
 };
 
 // Walks down kVectors neighbouring vectors of `tokens` rows at once, so that whole rows are read in order.
-template <int kVectors, class DI, class T = hn::TFromD<DI>>
+template <int kVectors, class DI, class T = hn::TFromD<DI> >
 HWY_INLINE void ExtremesDown(DI di, const T* HWY_RESTRICT from, size_t stride, uint32_t tokens, T* low, T* high) {
   const size_t lanes = hn::Lanes(di);
   Extremes<DI> e0, e1, e2, e3;
@@ -89,7 +89,7 @@ HWY_INLINE void ExtremesDown(DI di, const T* HWY_RESTRICT from, size_t stride, u
 }
 
 // Rows narrower than a vector, put one by one where a whole vector can be read.
-template <class DI, class T = hn::TFromD<DI>>
+template <class DI, class T = hn::TFromD<DI> >
 void ExtremesOfNarrowRows(DI di, const T* from, size_t width, uint32_t tokens, T* low, T* high) {
   alignas(64) T few[hn::MaxLanes(di)] = {};
   Extremes<DI> extremes;

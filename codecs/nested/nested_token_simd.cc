@@ -162,8 +162,8 @@ HWY_INLINE void QuantizeGroup(const float* HWY_RESTRICT values, uint32_t count, 
 
 // Adds what the ranges of `count` rows say; NaN is looked for in the source, since sums and extremes may swallow it.
 template <class In>
-HWY_INLINE void JoinSurvey(In in, const typename In::Lane* source, uint32_t count, const RowShape& shape, const float* lowest,
-                           const float* highest, const EncodeTile& tile) {
+HWY_INLINE void JoinSurvey(In in, const typename In::Lane* source, uint32_t count, const RowShape& shape,
+                           const float* lowest, const float* highest, const EncodeTile& tile) {
   const float magnitude_max = MagnitudeMax(in, source, size_t{count} * shape.width);
   Survey survey = SurveyRanges(tile.coding->meta_type, size_t{count} * shape.groups, lowest, highest);
   survey.out_of_range |= survey.non_finite;
@@ -198,7 +198,8 @@ void EncodeTokenFrom(In in, const EncodeTile& tile) {
       }
     }
     const size_t used = size_t{count} * shape.groups;
-    if (tile.survey != nullptr) JoinSurvey(in, source - size_t{count} * shape.width, count, shape, minimum.data(), step.data(), tile);
+    if (tile.survey != nullptr)
+      JoinSurvey(in, source - size_t{count} * shape.width, count, shape, minimum.data(), step.data(), tile);
     WithMetaType(coding.meta_type, [&](auto meta) HWY_ATTR {
       ScalesOf(meta, coding.meta_type, used, minimum.data(), step.data(), inverse.data());
       meta_out = WriteMetaPairs(meta, minimum.data(), step.data(), used, meta_out);

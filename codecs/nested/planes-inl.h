@@ -16,8 +16,8 @@ HWY_BEFORE_NAMESPACE();
 namespace firn {
 namespace HWY_NAMESPACE {
 
-// Rows are packed and unpacked several at a time: a row's codes are then long in the cache when they are read again in other
-// pieces than they were written in, which the processor cannot forward from its store buffer.
+// Rows are packed and unpacked several at a time: a row's codes are then long in the cache when they are read again in
+// other pieces than they were written in, which the processor cannot forward from its store buffer.
 constexpr uint32_t kRowsTogether = 8;
 
 // Pointers to the rows of one token, moved on by Skip.
@@ -141,8 +141,8 @@ HWY_INLINE void UnpackQuarters(D8 d8, PlaneRows<const uint8_t> from, uint32_t ro
   }
 }
 
-// Calls body(tag) with the widest vector, of 32 bytes at most (a quarter of the common 128-value row), that a quarter of the row
-// fills; returns false where there is none.
+// Calls body(tag) with the widest vector, of 32 bytes at most (a quarter of the common 128-value row), that a quarter
+// of the row fills; returns false where there is none.
 template <class Body>
 HWY_INLINE bool WithQuarterVector(uint32_t width, const Body& body) {
   const hn::CappedTag<uint8_t, 32> d32;
@@ -167,16 +167,16 @@ inline void PackRows(const uint8_t* codes, size_t stride, uint32_t rows, uint32_
     codes += done * stride, rows -= done, to.Skip(width, done);
     if (rows == 0) return;
   }
-  const bool packed = WithQuarterVector(
-      width, [&](auto tag) HWY_ATTR { PackQuarters(tag, codes, stride, rows, width / 4, to); });
+  const bool packed =
+      WithQuarterVector(width, [&](auto tag) HWY_ATTR { PackQuarters(tag, codes, stride, rows, width / 4, to); });
   for (uint32_t row = 0; !packed && row < rows; ++row, codes += stride, to.Skip(width, 1)) {
     nested::PackRowReference(codes, width, to.p2, to.p4, to.p8);
   }
 }
 
 // Unpacks `rows` rows to levels, `stride` bytes apart.
-inline void UnpackRows(PlaneRows<const uint8_t> from, uint32_t rows, uint32_t width, PrecisionClass precision, size_t stride,
-                       uint8_t* levels) {
+inline void UnpackRows(PlaneRows<const uint8_t> from, uint32_t rows, uint32_t width, PrecisionClass precision,
+                       size_t stride, uint8_t* levels) {
   const bool unpacked = WithQuarterVector(width, [&](auto tag) HWY_ATTR {
     if (precision == PrecisionClass::k8Bit) {
       UnpackQuarters<PrecisionClass::k8Bit>(tag, from, rows, width / 4, stride, levels);

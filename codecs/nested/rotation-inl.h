@@ -15,8 +15,8 @@ HWY_BEFORE_NAMESPACE();
 namespace firn {
 namespace HWY_NAMESPACE {
 
-// By stride 1 << row: 1 in the lanes that are the first of their pair, -1 in the second. Multiplying by them is exact, so adding
-// the product to the swapped pair gives a + b and a - b, fused or not.
+// By stride 1 << row: 1 in the lanes that are the first of their pair, -1 in the second. Multiplying by them is exact,
+// so adding the product to the swapped pair gives a + b and a - b, fused or not.
 alignas(64) constexpr float kPairSigns[4][16] = {{1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1},
                                                  {1, 1, -1, -1, 1, 1, -1, -1, 1, 1, -1, -1, 1, 1, -1, -1},
                                                  {1, 1, 1, 1, -1, -1, -1, -1, 1, 1, 1, 1, -1, -1, -1, -1},

@@ -73,8 +73,8 @@ HWY_INLINE hn::Vec<DF> StoredUp(DF, Float, hn::Vec<DF> value) {
   return value;
 }
 
-// Codes of positions 0..240 within their groups. Adding a number whose unit is 1 rounds to the nearest integer, ties to even, and
-// leaves it in the low byte. Positions need no clamp: steps are rounded so that none rounds to more than 240.
+// Codes of positions 0..240 within their groups. Adding a number whose unit is 1 rounds to the nearest integer, ties to
+// even, and leaves it in the low byte. Positions need no clamp: steps are rounded so that none rounds to more than 240.
 template <class DF>
 HWY_INLINE void StoreCodes(DF df, hn::Vec<DF> position, uint8_t* codes) {
   const hn::RebindToUnsigned<DF> du;

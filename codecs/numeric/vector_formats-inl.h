@@ -170,7 +170,8 @@ HWY_INLINE void WithFloatType(DType type, const Body& body) {
 // How far ahead sources are asked for: some rows, less than a first-level cache.
 constexpr uintptr_t kPrefetchBytes = 2048;
 
-// Asks for the cache line `bytes` behind `from`, which need not exist. The processor's own prefetching stops at page ends.
+// Asks for the cache line `bytes` behind `from`, which need not exist. The processor's own prefetching stops at page
+// ends.
 HWY_INLINE void PrefetchAhead(const void* from, uintptr_t bytes) {
   hwy::Prefetch(reinterpret_cast<const char*>(reinterpret_cast<uintptr_t>(from) + bytes));
 }
