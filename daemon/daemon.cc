@@ -35,6 +35,7 @@ constexpr int64_t kSweepMs = 100;
 constexpr int64_t kStartExtensionMs = 30'000;
 constexpr int64_t kStopWhileStartingMs = 4'000;
 constexpr int64_t kStragglersMs = 5'000;
+constexpr int64_t kFarewellMs = 200;
 constexpr int64_t kStopGraceMs = 15'000;
 
 bool WaitUntil(int64_t limit_ms, const std::function<bool()>& holds) {
@@ -298,13 +299,12 @@ void Daemon::BeginStop(int exit_code) {
   });
 }
 
-// Streams that are idle end by themselves (core.Sweep); what is under way gets a part of the budget.
+// Streams that are idle end by themselves (core.Sweep); what is under way gets a part of the budget. Then the servers
+// close: they would wait for every client to take leave, and one that is busy with something else does not.
 void Daemon::StopServing() {
-  int64_t deadline_ns = clock_->NowNs() + options_.config.shutdown_budget_ms / 4 * 1'000'000;
-  for (auto& listener : listeners_) {
-    listener->Shutdown(std::max<int64_t>(0, (deadline_ns - clock_->NowNs()) / 1'000'000));
-  }
-  WaitUntil(kStragglersMs, [this] { return core_->live_streams() == 0; });
+  WaitUntil(options_.config.shutdown_budget_ms / 4, [this] { return core_->live_calls() == 0; });
+  for (auto& listener : listeners_) listener->Shutdown(kFarewellMs);
+  WaitUntil(kStragglersMs, [this] { return core_->live_calls() == 0; });
 }
 
 void Daemon::CloseStore() {
@@ -341,9 +341,9 @@ void Daemon::CloseStore() {
   Log(clean ? LogLevel::kInfo : LogLevel::kWarning, "stopped",
       {{"dropped_blocks", stats.shutdown_dropped}, {"drain", drained.ToString()}, {"close", closed.ToString()}});
   // What gRPC still holds of blocks, or a callback that never came, must not find the store gone. All is on the medium.
-  if (!WaitUntil(kStragglersMs, [&] { return store->Stats().readers == 0 && core_->live_streams() == 0; })) {
+  if (!WaitUntil(kStragglersMs, [&] { return store->Stats().readers == 0 && core_->live_calls() == 0; })) {
     Log(LogLevel::kWarning, "leaving with calls that did not end",
-        {{"streams", core_->live_streams()}, {"readers", store->Stats().readers}});
+        {{"calls", core_->live_calls()}, {"readers", store->Stats().readers}});
     std::_Exit(exit_code_);
   }
   std::unique_ptr<Store> gone;

@@ -82,18 +82,19 @@ class ServiceCore {
   absl::StatusOr<NamespacePtr> FindNamespace(Store* store, const std::string& fingerprint, const std::string& tenant);
   // By the store's number, for events; null when it is unknown.
   NamespacePtr NamespaceById(Store* store, NamespaceId id);
-  // Streams that exist, or that callbacks of the store still refer to. The store may go when there are none.
-  class LiveStream {
+  // Calls that are not over, and streams that callbacks of the store still refer to. The store may go when there are
+  // none.
+  class LiveCall {
    public:
-    explicit LiveStream(ServiceCore* core) : core_(core) { core_->live_streams_.fetch_add(1); }
-    ~LiveStream() { core_->live_streams_.fetch_sub(1); }
-    LiveStream(const LiveStream&) = delete;
-    LiveStream& operator=(const LiveStream&) = delete;
+    explicit LiveCall(ServiceCore* core) : core_(core) { core_->live_calls_.fetch_add(1); }
+    ~LiveCall() { core_->live_calls_.fetch_sub(1); }
+    LiveCall(const LiveCall&) = delete;
+    LiveCall& operator=(const LiveCall&) = delete;
 
    private:
     ServiceCore* const core_;
   };
-  uint64_t live_streams() const { return live_streams_.load(); }
+  uint64_t live_calls() const { return live_calls_.load(); }
   // Ends what clients have left half-made. Call it every 100 ms or so.
   void Sweep();
 
@@ -119,7 +120,7 @@ class ServiceCore {
   StreamWatchdog watchdog_;
   const std::shared_ptr<EventHub> events_;
   RpcCounters counters_;
-  std::atomic<uint64_t> live_streams_{0};
+  std::atomic<uint64_t> live_calls_{0};
   mutable std::mutex mu_;
   std::string progress_ = "starting";              // Guarded by mu_.
   std::map<Digest, NamespacePtr> by_fingerprint_;  // Guarded by mu_. Namespaces are never unregistered.

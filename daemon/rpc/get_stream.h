@@ -62,7 +62,7 @@ class GetStream final : public RawBidiReactor, public WatchedStream, public std:
   void FinishLocked(const absl::Status& status);
 
   ServiceCore* const core_;
-  const ServiceCore::LiveStream live_;
+  const ServiceCore::LiveCall live_;
   const CallerIdentity caller_;
   Store* const store_;
   const SessionId own_session_;  // Counts what calls without a session hold.

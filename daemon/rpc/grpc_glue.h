@@ -6,6 +6,7 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/impl/codegen/proto_utils.h>
 
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -53,9 +54,11 @@ template <typename Fn>
 grpc::ServerUnaryReactor* AnswerLater(ServiceCore* core, grpc::CallbackServerContext* context, Method method, Fn fn) {
   core->counters().Count(method);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  UnaryDone done = [core, reactor, method](absl::Status status) {
+  UnaryDone done = [core, reactor, method,
+                    live = std::make_unique<ServiceCore::LiveCall>(core)](absl::Status status) mutable {
     if (!status.ok()) core->counters().Failed(method);
     reactor->Finish(ToGrpc(status));
+    live.reset();
   };
   auto store = core->store();
   if (!store.ok()) {

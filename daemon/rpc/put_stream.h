@@ -58,7 +58,7 @@ class PutStream final : public RawBidiReactor, public WatchedStream, public std:
   void FinishLocked(const absl::Status& status);
 
   ServiceCore* const core_;
-  const ServiceCore::LiveStream live_;
+  const ServiceCore::LiveCall live_;
   const CallerIdentity caller_;
   Store* const store_;
 

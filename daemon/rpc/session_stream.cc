@@ -76,7 +76,7 @@ class SessionStream final : public Reactor, public WatchedStream, public std::en
   }
 
   ServiceCore* const core_;
-  const ServiceCore::LiveStream live_;
+  const ServiceCore::LiveCall live_;
   const CallerIdentity caller_;
   Store* const store_;
   v1::SessionRequest request_;

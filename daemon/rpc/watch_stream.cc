@@ -111,7 +111,7 @@ class WatchStream final : public Reactor, public WatchedStream, public std::enab
   }
 
   ServiceCore* const core_;
-  const ServiceCore::LiveStream live_;
+  const ServiceCore::LiveCall live_;
   const CallerIdentity caller_;
   Store* const store_;
   NamespacePtr only_;

@@ -19,6 +19,7 @@
 
 #include "daemon/daemon.h"
 #include "daemon/tests/raw_client_test_util.h"
+#include "daemon/tests/service_harness_test_util.h"
 #include "firn/v1/kv.pb.h"
 
 namespace firn {
@@ -245,6 +246,44 @@ TEST_F(FirndTest, C62_check_config_gives_the_verdict_of_the_start) {
   }
   Firnd bad(dir_, {"--config", config_});
   EXPECT_EQ(bad.Wait(), kExitBadConfig);
+}
+
+// What was acknowledged as durable, and what a clean stop could still write, is there after a restart, in the class
+// that it had.
+TEST_F(FirndTest, BlocksSurviveARestart) {
+  std::string address = "unix:" + dir_ + "/run/firnd.sock";
+  v1::NamespaceFacts facts = FactsOf(4, 2, 64, 64, 64);
+  std::string fingerprint;
+  for (bool again : {false, true}) {
+    Firnd firnd(dir_, {"--config", config_});
+    ASSERT_TRUE(WaitFor("/readyz", "200 OK")) << firnd.Log();
+    RawClient raw(address);
+    ApiClient api(&raw, facts);
+    if (!again) {
+      fingerprint = api.fingerprint();
+      for (uint64_t i = 0; i < 20; ++i) {
+        v1::PutBlock block = api.Block("k" + std::to_string(i), 64);
+        if (i % 2 == 0) block.set_ack(v1::ACK_LEVEL_DURABLE);
+        v1::PutResponse put = api.Put(block, api.Payload(i, 64));
+        ASSERT_EQ(put.outcome(), v1::PUT_OUTCOME_STORED) << put.status().message();
+        EXPECT_EQ(put.durable_class().k() >= v1::PRECISION_CLASS_INT4, i % 2 == 0);
+      }
+    } else {
+      EXPECT_EQ(api.fingerprint(), fingerprint);
+      v1::ListNamespacesResponse list;
+      ASSERT_TRUE(raw.Call("KvStore/ListNamespaces", v1::ListNamespacesRequest(), &list).ok());
+      EXPECT_EQ(list.namespaces_size(), 1);
+      for (uint64_t i = 0; i < 20; ++i) {
+        ApiClient::Got got = api.Get("k" + std::to_string(i));
+        ASSERT_TRUE(got.status.ok()) << i << ": " << got.status;
+        EXPECT_EQ(got.found.served().k(), v1::PRECISION_CLASS_INT4);
+        EXPECT_EQ(got.payload.size(), api.PayloadBytes(64));
+      }
+      EXPECT_EQ(api.Stats().tiers(2).hits(), 20u);
+    }
+    firnd.Signal(SIGTERM);
+    ASSERT_EQ(firnd.Wait(), 0) << firnd.Log();
+  }
 }
 
 // The endpoint answers before there is memory to serve from, and a stop does not wait for it.

@@ -71,7 +71,7 @@ ServiceHarness::~ServiceHarness() {
   client.reset();
   core->StopServing();
   for (auto& listener : listeners) listener->Shutdown(1000);
-  EXPECT_TRUE(Eventually([this] { return core->live_streams() == 0; }));
+  EXPECT_TRUE(Eventually([this] { return core->live_calls() == 0; }));
   std::atomic<bool> down{false};
   store->Shutdown(1000, [&down](absl::Status) { down = true; });
   EXPECT_TRUE(Eventually([&down] { return down.load(); }));

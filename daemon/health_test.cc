@@ -1,0 +1,64 @@
+// A tier that fails shows, for as long as it fails and a while longer; one that works does not.
+#include "daemon/health.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "daemon/http/metrics.h"
+
+namespace firn {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr int64_t kSecondNs = 1'000'000'000;
+
+StoreStats StatsWith(uint64_t commit_failures, uint64_t read_failures) {
+  StoreStats stats;
+  stats.tiers.resize(2);
+  stats.tiers[0].name = "hot";
+  stats.tiers[1].name = "cold";
+  stats.tiers[1].counters.commit_failures = commit_failures;
+  stats.tiers[1].counters.read_failures = read_failures;
+  return stats;
+}
+
+TEST(Health, C60_failures_show_and_pass) {
+  HealthMonitor health;
+  int64_t now_ns = 100 * kSecondNs;
+  health.Observe(StatsWith(0, 0), now_ns);
+  EXPECT_TRUE(health.Troubles(now_ns).empty());
+  health.Observe(StatsWith(3, 1), now_ns + kSecondNs);
+  auto troubles = health.Troubles(now_ns + kSecondNs);
+  ASSERT_EQ(troubles.size(), 1u);
+  EXPECT_EQ(troubles[0].tier, "cold");
+  EXPECT_THAT(troubles[0].what, HasSubstr("3 writes and 1 reads failed"));
+  health.Observe(StatsWith(3, 1), now_ns + 2 * kSecondNs);  // Quiet since.
+  EXPECT_EQ(health.Troubles(now_ns + 20 * kSecondNs).size(), 1u);
+  EXPECT_TRUE(health.Troubles(now_ns + 40 * kSecondNs).empty());
+  health.SetMediumTrouble("cold", "the medium is full");
+  ASSERT_EQ(health.Troubles(now_ns + 50 * kSecondNs).size(), 1u);
+  health.SetMediumTrouble("cold", "");
+  EXPECT_TRUE(health.Troubles(now_ns + 50 * kSecondNs).empty());
+}
+
+TEST(Metrics, AreAllThereBeforeTheStoreIs) {
+  Config config = DefaultConfig({"/s", "/r"});
+  ServiceCore core({.executor = nullptr, .clock = Clock::Real(), .limits = config.limits, .tiers = {}, .version = "1"});
+  StoreStats none = ZeroStats(config);
+  MetricsInput input;
+  input.stats = &none;
+  input.core = &core;
+  input.config = &config;
+  input.unhealthy = {"cold"};
+  std::string text = MetricsText(input);
+  EXPECT_THAT(text, HasSubstr("firn_ready 0\n"));
+  EXPECT_THAT(text, HasSubstr("firn_tier_hits_total{tier=\"cold\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("firn_tier_healthy{tier=\"cold\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("firn_tier_healthy{tier=\"hot\"} 1\n"));
+  EXPECT_THAT(text, Not(HasSubstr("nan")));
+}
+
+}  // namespace
+}  // namespace firn
