@@ -110,7 +110,8 @@ void ColdTier::MaybeReclaim() {
   if (segments_->free_bytes(true) >= FreeTarget()) return;
   SegmentPtr victim = ChooseVictim();
   if (victim != nullptr) return StartReclaim(std::move(victim));
-  if (segments_->free_bytes(true) == 0 && writer_->open_room_bytes() > 0 && writer_->idle()) return writer_->SealAll();
+  if (segments_->free_bytes(true) == 0 && writer_->open_room_bytes() > 0 && writer_->idle())
+    return writer_->SealAll(false);
   if (writer_->waiting_bytes() > segments_->free_bytes(false)) {
     writer_->FailWaiting(ResourceExhausted("tier {}: {} of {} bytes free, and no segment can be reclaimed", name(),
                                            segments_->free_bytes(false), segments_->capacity_bytes()));

@@ -29,7 +29,6 @@ void ColdTier::OnSettled(std::vector<std::unique_ptr<LogItem>> items) {
   for (Task& task : context.after) task();
   DrainForgotten();
   MaybeReclaim();
-  if (close_done_) Post([this] { MaybeFinishClose(); });
 }
 
 void ColdTier::OnFilled(const SegmentPtr& segment) {
@@ -45,7 +44,6 @@ void ColdTier::OnFilled(const SegmentPtr& segment) {
     ApplyBatch(std::move(batch));
   }
   MaybeReclaim();
-  if (close_done_) Post([this] { MaybeFinishClose(); });
 }
 
 void ColdTier::ApplyBatch(IndexBatch batch) {

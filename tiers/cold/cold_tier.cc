@@ -140,12 +140,16 @@ void ColdTier::Close(FlushDone done) {
     item->done = [this, done = std::move(done)](absl::Status) mutable {
       Post([this, done = std::move(done)]() mutable {
         close_done_ = std::move(done);
-        writer_->SealAll();
+        writer_->SealAll(true);
         Post([this] { MaybeFinishClose(); });
       });
     };
     AppendItem(std::move(item));
   });
+}
+
+void ColdTier::OnIdle() {
+  if (close_done_) Post([this] { MaybeFinishClose(); });
 }
 
 void ColdTier::MaybeFinishClose() {

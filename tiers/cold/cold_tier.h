@@ -115,6 +115,7 @@ class ColdTier final : public Tier, private LogSink {
   void OnFilled(const SegmentPtr& segment) override;
   void OnWriteError(const absl::Status& status) override;
   bool OnNoSegment(const absl::Status& status) override;
+  void OnIdle() override;
   void ApplyBatch(IndexBatch batch);
   void MeasureIndex(bool force);
   void EnterTrouble(ColdState state, const std::string& reason);

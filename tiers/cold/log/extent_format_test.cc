@@ -42,7 +42,7 @@ ExtentHeader RecordExtent() {
   note.written = RunMask::Both(RunKind::kMeta) | RunMask::Both(RunKind::kP2) | RunMask::Both(RunKind::kP4) |
                  RunMask::Both(RunKind::kP8);
   note.protect = RunMask::Of(RunKind::kP4, Part::kK);
-  for (uint32_t i = 0; i < kRunIds; ++i) note.run_bytes[i] = note.written.Has(i) ? 1000 + i : 0;
+  for (uint32_t i = 0; i < kRunIds; ++i) note.run_bytes[i] = note.written.Has(i) ? 100 + i : 0;
   note.classes = {ClassPair{PrecisionClass::k8Bit, PrecisionClass::k8Bit},
                   ClassPair{PrecisionClass::k4Bit, PrecisionClass::k4Bit},
                   ClassPair{PrecisionClass::k2Bit, PrecisionClass::k2Bit}};
@@ -78,7 +78,7 @@ std::vector<uint8_t> SmallSegment() {
   std::vector<uint8_t> header = SerializeExtentHeader(record, kSalt);
   std::copy(header.begin(), header.end(), bytes.begin() + 4096);
   std::copy(payload.begin(), payload.end(), bytes.begin() + 4096 + static_cast<ptrdiff_t>(header.size()));
-  std::vector<uint8_t> footer = SerializeFooter(7, kSalt, 8192 + 0, header, 1);
+  std::vector<uint8_t> footer = SerializeFooter(7, kSalt, 8192, header, 1);
   std::copy(footer.begin(), footer.end(), bytes.begin() + 8192);
   return bytes;
 }
@@ -203,7 +203,8 @@ TEST(SegmentFormat, DamagedSegmentsAreReadAsWhatIsLeft) {
     for (const ExtentHeader& header : contents->extents) {
       EXPECT_EQ(header.sequence, 42u);
       auto payload = reader.ReadPayload(header);
-      if (payload.ok()) EXPECT_EQ(payload->size(), RecordExtent().payload_bytes);
+      if (!payload.ok()) continue;
+      EXPECT_EQ(payload->size(), RecordExtent().payload_bytes);
     }
   }
 }

@@ -141,7 +141,7 @@ void LogWriter::OnCreated(Stream stream, absl::StatusOr<SegmentPtr> created) {
 }
 
 void LogWriter::PrepareSpare() {
-  if (spare_ != nullptr || spare_requested_) return;
+  if (spare_ != nullptr || spare_requested_ || closed_) return;
   // Not worth it where it would take what is left.
   if (options_.segments->free_bytes(false) < 4 * options_.segment_bytes) return;
   spare_requested_ = true;
@@ -150,6 +150,7 @@ void LogWriter::PrepareSpare() {
     options_.queue->Post([this, created = std::move(created)]() mutable {
       spare_requested_ = false;
       if (created.ok()) spare_ = *std::move(created);
+      if (closed_ && spare_ != nullptr) options_.segments->Condemn(std::exchange(spare_, nullptr));
       EndWork();
     });
   });
@@ -169,8 +170,8 @@ void LogWriter::FailWaiting(const absl::Status& status) {
   }
   size_t count = settled.size();
   if (count > 0) options_.sink->OnSettled(std::move(settled));
-  work_ -= static_cast<int64_t>(count);
   Advance();
+  if (count > 0) EndWork(static_cast<int64_t>(count));
 }
 
 void LogWriter::OpenSegment(Stream stream, SegmentPtr segment) {
@@ -407,9 +408,8 @@ void LogWriter::Settle(const std::shared_ptr<Epoch>& epoch) {
   closing_ = nullptr;
   syncing_ = false;
   for (const SegmentPtr& segment : touched) MaybeSeal(segment);
-  work_ -= static_cast<int64_t>(count);
   Advance();
-  EndWork();
+  EndWork(static_cast<int64_t>(count) + 1);
 }
 
 void LogWriter::Fill(SegmentPtr segment) {
@@ -458,7 +458,8 @@ void LogWriter::FinishSeal(const SegmentPtr& segment, const absl::Status& status
   EndWork();
 }
 
-void LogWriter::SealAll() {
+void LogWriter::SealAll(bool for_good) {
+  closed_ |= for_good;
   for (SegmentPtr& open : open_) {
     if (open != nullptr) Fill(open);
   }

@@ -53,6 +53,8 @@ class LogSink {
   virtual void OnWriteError(const absl::Status& status) = 0;
   // A segment could not be had; true if the sink is making room and will call RetryWaiting.
   virtual bool OnNoSegment(const absl::Status& status) = 0;
+  // The writer's last work has ended.
+  virtual void OnIdle() = 0;
 };
 
 struct LogWriterOptions {
@@ -78,8 +80,9 @@ class LogWriter {
   void FailWaiting(const absl::Status& status);
   // The largest segment that the first waiting item needs; 0 if none waits.
   uint64_t waiting_bytes() const;
-  // Fills every open segment, so that it is sealed and gives its unused space back.
-  void SealAll();
+  // Fills every open segment, so that it is sealed and gives its unused space back. `for_good`: nothing is appended any
+  // more.
+  void SealAll(bool for_good);
   // Nothing waits, is being written or sealed. From any thread.
   bool idle() const { return work_ == 0; }
   // Bytes that open segments still take. From any thread.
@@ -116,7 +119,9 @@ class LogWriter {
   void MaybeSeal(const SegmentPtr& segment);
   void FinishSeal(const SegmentPtr& segment, const absl::Status& status);
   void BeginWork() { ++work_; }
-  void EndWork() { --work_; }
+  void EndWork(int64_t count = 1) {
+    if ((work_ -= count) == 0) options_.sink->OnIdle();
+  }
 
   const LogWriterOptions options_;
   std::array<SegmentPtr, kStreams> open_;
@@ -125,6 +130,7 @@ class LogWriter {
   std::array<std::atomic<uint64_t>, kStreams> room_{};
   SegmentPtr spare_;
   bool spare_requested_ = false;
+  bool closed_ = false;
   std::deque<std::unique_ptr<LogItem>> waiting_;
   std::shared_ptr<Epoch> current_;
   std::shared_ptr<Epoch> closing_;  // Waits for its writes, then for its syncs.
