@@ -456,17 +456,22 @@ void ColdTier::KeepFacts(const std::shared_ptr<ReclaimJob>& job,
     if (*all_kept) return FinishReclaim(job);
     job->victim->state = SegmentState::kSealed;
     reclaim_ = nullptr;
+    Post([this] { MaybeReclaim(); });
   };
   AppendItem(std::move(item));
 }
 
-void ColdTier::OnSegmentRemoved(uint32_t id) {
-  Post([this, id] {
-    ++removals_;
-    IndexBatch batch;
-    batch.Delete(SegmentKey(id));
-    batch.DeletePrefix(TombstonePrefix(id));
-    ApplyBatch(std::move(batch));
+void ColdTier::OnSegmentRemoved(uint32_t id, const absl::Status& status) {
+  Post([this, id, status] {
+    if (status.ok()) {
+      ++removals_;
+      IndexBatch batch;
+      batch.Delete(SegmentKey(id));
+      batch.DeletePrefix(TombstonePrefix(id));
+      ApplyBatch(std::move(batch));
+    } else {
+      OnWriteError(status);
+    }
     writer_->RetryWaiting();
     MaybeReclaim();
   });

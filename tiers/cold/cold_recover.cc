@@ -515,7 +515,7 @@ absl::StatusOr<std::unique_ptr<ColdTier>> ColdTier::Open(const ColdOptions& opti
   store.capacity_bytes = options.capacity_bytes;
   store.reserve_bytes = options.segment_bytes;
   tier->segments_ = std::make_unique<SegmentStore>(store);
-  tier->segments_->OnRemoved([raw](uint32_t id) { raw->OnSegmentRemoved(id); });
+  tier->segments_->OnRemoved([raw](uint32_t id, const absl::Status& status) { raw->OnSegmentRemoved(id, status); });
   LogWriterOptions writer;
   writer.device = raw->device_.get();
   writer.segments = raw->segments_.get();

@@ -167,7 +167,7 @@ class ColdTier final : public Tier, private LogSink {
   void ReclaimFacts(const std::shared_ptr<ReclaimJob>& job);
   void KeepFacts(const std::shared_ptr<ReclaimJob>& job,
                  std::vector<std::pair<ExtentHeader, std::vector<uint8_t>>> payloads);
-  void OnSegmentRemoved(uint32_t id);
+  void OnSegmentRemoved(uint32_t id, const absl::Status& status);
 
   // --- Facts (cold_facts.cc)
   std::unique_ptr<Item> MakeFactItem(ExtentKind kind, const FactPayload& fact, uint64_t sequence, bool rewritten,

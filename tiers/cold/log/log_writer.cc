@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <utility>
 
@@ -21,7 +22,7 @@ size_t IndexOf(Stream stream) { return static_cast<size_t>(stream); }
 
 struct LogWriter::Epoch {
   std::vector<std::unique_ptr<LogItem>> items;
-  std::set<SegmentPtr> touched;
+  std::map<uint32_t, SegmentPtr> touched;  // By id: the order of syncs is the same every time.
   uint32_t writes_left = 0;
   uint32_t syncs_left = 0;
   bool empty() const { return items.empty(); }
@@ -205,7 +206,7 @@ void LogWriter::Place(std::unique_ptr<LogItem> item) {
     extent.segment = open;
     extent.header.place = {open->id, open->append_at};
     ++open->unsettled;
-    current_->touched.insert(open);
+    current_->touched[open->id] = open;
     PlaceExtent(item.get(), &extent);
     uint64_t entries = open->entries.size() + uint64_t{open->unsettled} * kExtentHeaderBytesMax;
     uint64_t taken = AlignUp(open->append_at, kIoAlignment) + FooterBytes(entries);
@@ -309,7 +310,7 @@ void LogWriter::StartWrite(std::shared_ptr<Write> write, uint64_t offset, std::v
   write->epoch = current_;
   ++current_->writes_left;
   ++write->segment->writes_in_flight;
-  current_->touched.insert(write->segment);
+  current_->touched[write->segment->id] = write->segment;
   write->pieces_left = static_cast<uint32_t>(pieces.size());
   BeginWork();
   for (ByteSpan piece : pieces) {
@@ -368,7 +369,8 @@ void LogWriter::StartSync() {
     options_.queue->Post([this, epoch] { Settle(epoch); });
     return;
   }
-  for (const SegmentPtr& segment : epoch->touched) {
+  for (const auto& [id, touched] : epoch->touched) {
+    SegmentPtr segment = touched;
     options_.device->Sync(segment->file, [this, epoch, segment](IoResult result) mutable {
       options_.queue->Post([this, epoch = std::move(epoch), segment = std::move(segment),
                             status = std::move(result.status)] { OnSynced(epoch, segment, status); });
@@ -388,7 +390,7 @@ void LogWriter::OnSynced(const std::shared_ptr<Epoch>& epoch, const SegmentPtr& 
 
 void LogWriter::Settle(const std::shared_ptr<Epoch>& epoch) {
   std::vector<std::unique_ptr<LogItem>> items = std::move(epoch->items);
-  std::set<SegmentPtr> touched = std::move(epoch->touched);
+  std::map<uint32_t, SegmentPtr> touched = std::move(epoch->touched);
   for (std::unique_ptr<LogItem>& item : items) {
     for (const LogExtent& extent : item->extents) {
       if (extent.segment->untrusted && item->status.ok()) {
@@ -407,7 +409,7 @@ void LogWriter::Settle(const std::shared_ptr<Epoch>& epoch) {
   options_.sink->OnSettled(std::move(items));
   closing_ = nullptr;
   syncing_ = false;
-  for (const SegmentPtr& segment : touched) MaybeSeal(segment);
+  for (const auto& [id, segment] : touched) MaybeSeal(segment);
   Advance();
   EndWork(static_cast<int64_t>(count) + 1);
 }

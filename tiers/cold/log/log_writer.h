@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <set>
 #include <vector>
 
 #include "base/clock.h"

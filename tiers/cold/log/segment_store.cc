@@ -168,16 +168,12 @@ void SegmentStore::Release(Segment* segment) {
     delete segment;  // Closes the file: only now are its blocks free.
     if (status.ok()) {
       segment_bytes_ -= bytes;
-      {
-        std::lock_guard lock(mu_);
-        condemned_.erase(id);
-      }
-      --removing_;
-      if (removed_) removed_(id);
-    } else {
-      // The file stays and counts; the next start finds nothing alive in it and removes it.
-      --removing_;
+      std::lock_guard lock(mu_);
+      condemned_.erase(id);
     }
+    // Otherwise the file stays and counts; the next start finds nothing alive in it and removes it.
+    --removing_;
+    if (removed_) removed_(id, status);
     gate->Leave();
   });
 }

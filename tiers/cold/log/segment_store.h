@@ -74,12 +74,13 @@ std::optional<uint32_t> ParseSegmentFileName(const std::string& name);
 class SegmentStore {
  public:
   using Created = absl::AnyInvocable<void(absl::StatusOr<SegmentPtr>)>;
-  using Removed = std::function<void(uint32_t id)>;
+  using Removed = std::function<void(uint32_t id, const absl::Status& status)>;
 
   explicit SegmentStore(const SegmentStoreOptions& options);
   ~SegmentStore();  // Waits for creations and removals to end.
 
-  // Called on the executor once a condemned segment's file is gone. Set before anything is condemned.
+  // Called on the executor once a condemned segment's file is gone, or could not be removed. Set before anything is
+  // condemned.
   void OnRemoved(Removed removed) { removed_ = std::move(removed); }
 
   // `done` runs on the executor, on a thread of the device, or inside the call if the budget does not allow it: it only
