@@ -11,6 +11,7 @@
 
 #include "codecs/block_test_util.h"
 #include "codecs/codec_table.h"
+#include "codecs/tile_test_util.h"
 
 namespace firn {
 namespace {
@@ -107,16 +108,14 @@ std::vector<uint8_t> GoldenBytes(const GoldenCase& c) {
   return all;
 }
 
-class Golden : public testing::TestWithParam<GoldenCase> {};
-
-TEST_P(Golden, BytesAreWhatTheyWere) {
+// Writes the file where asked to; compares it otherwise.
+void CompareWithFile(const std::string& name, const std::vector<uint8_t>& bytes) {
   std::filesystem::path folder = std::filesystem::path(FIRN_SOURCE_DIR) / "tests/golden/codecs";
-  std::filesystem::path path = folder / (std::string(GetParam().name) + ".bin");
-  std::vector<uint8_t> bytes = GoldenBytes(GetParam());
+  std::filesystem::path path = folder / (name + ".bin");
   if (std::getenv("FIRN_WRITE_GOLDEN") != nullptr) {
     std::filesystem::create_directories(folder);
-    std::ofstream(path, std::ios::binary)
-        .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    std::ofstream out(path, std::ios::binary);
+    out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
     GTEST_SKIP() << "wrote " << path;
   }
   std::ifstream in(path, std::ios::binary);
@@ -127,10 +126,33 @@ TEST_P(Golden, BytesAreWhatTheyWere) {
   EXPECT_TRUE(a == expected.end()) << "byte " << a - expected.begin() << " was " << int{*a} << ", is " << int{*b};
 }
 
+class Golden : public testing::TestWithParam<GoldenCase> {};
+
+TEST_P(Golden, BytesAreWhatTheyWere) { CompareWithFile(GetParam().name, GoldenBytes(GetParam())); }
+
 INSTANTIATE_TEST_SUITE_P(Codecs, Golden, testing::ValuesIn(kCases),
                          [](const testing::TestParamInfo<GoldenCase>& golden) {
                            return std::string(golden.param.name);
                          });
+
+// Every row of the table, also those that no block asks for yet.
+TEST(GoldenRows, BytesAreWhatTheyWere) {
+  std::vector<uint8_t> all;
+  RawBlock raw = FixedBlock({"", DType::kFp16, {1, 1, 24, 0, 6}, KeyMethod::kPerChannel, false, 0, 0});
+  for (const CodecRow& row : AllCodecs()) {
+    PartCoding coding = TestCodings(row).front();
+    TileMemory memory(row, coding, raw.dtype, 24, 6);
+    EncodeTile tile;
+    tile.coding = &coding;
+    tile.width = 24;
+    tile.tokens = 6;
+    tile.source = raw.k.data();
+    memory.Attach(&tile);
+    row.encode(tile);
+    for (const std::vector<uint8_t>& run : memory.runs) Append(&all, run);
+  }
+  CompareWithFile("rows", all);
+}
 
 }  // namespace
 }  // namespace firn
