@@ -70,7 +70,7 @@ TEST(ServiceLimits, C29_a_slow_get_is_not_touched_by_delete_and_eviction) {
 
 TEST(ServiceLimits, C40_readers_that_stop_are_ended_and_give_back_what_they_hold) {
   HarnessOptions options;
-  options.limits.read_stall_ms = 300;
+  options.limits.read_stall_ms = 2000;
   ServiceHarness harness(options);
   ApiClient api(harness.client.get(), FactsOf(16, 4, 64, 64, 512));
   ASSERT_EQ(api.Put("b", 1, 512).outcome(), v1::PUT_OUTCOME_STORED);
@@ -99,7 +99,7 @@ TEST(ServiceLimits, C40_readers_that_stop_are_ended_and_give_back_what_they_hold
 
 TEST(ServiceLimits, C40_puts_that_stop_half_way_give_their_memory_back) {
   HarnessOptions options;
-  options.limits.put_idle_ms = 300;
+  options.limits.put_idle_ms = 1500;
   ServiceHarness harness(options);
   ApiClient api(harness.client.get(), FactsOf(8, 4, 64, 64, 64));
   std::vector<std::unique_ptr<RawStream>> streams;
@@ -109,16 +109,15 @@ TEST(ServiceLimits, C40_puts_that_stop_half_way_give_their_memory_back) {
     ASSERT_TRUE(
         streams.back()->Write(FirstMessage(api, api.Block("b" + std::to_string(i), 64), half).SerializeAsString()));
   }
-  EXPECT_TRUE(Eventually([&] { return harness.store->Stats().puts_in_flight == 32; }));
+  EXPECT_TRUE(Eventually([&] { return harness.core->counters().stalled_streams.load() == 32; }, 30'000));
   EXPECT_TRUE(Eventually([&] { return harness.store->Stats().puts_in_flight == 0; }));
-  EXPECT_EQ(harness.core->counters().stalled_streams.load(), 32u);
   for (auto& stream : streams) EXPECT_EQ(stream->Finish().code(), absl::StatusCode::kCancelled);
   // A stream that idles between blocks holds nothing and stays.
   auto idle = harness.client->Open("KvStore/Put");
   ASSERT_TRUE(idle->Write(FirstMessage(api, api.Block("x", 64), api.Payload(1, 64)).SerializeAsString()));
   std::string bytes;
   ASSERT_TRUE(idle->Read(&bytes));
-  std::this_thread::sleep_for(std::chrono::milliseconds(700));
+  std::this_thread::sleep_for(std::chrono::milliseconds(2500));
   v1::PutRequest next;
   *next.mutable_block() = api.Block("y", 64);
   next.set_payload(api.Payload(2, 64));
@@ -130,7 +129,7 @@ TEST(ServiceLimits, C40_puts_that_stop_half_way_give_their_memory_back) {
 
 TEST(ServiceLimits, LeasesThatNobodyFillsExpire) {
   HarnessOptions options;
-  options.limits.put_idle_ms = 200;
+  options.limits.put_idle_ms = 1500;
   ServiceHarness harness(options);
   ApiClient api(harness.client.get(), FactsOf(2, 2, 32, 32, 4));
   auto session = harness.client->Open("KvStore/Session");
