@@ -1,5 +1,6 @@
 #include "daemon/daemon.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -115,6 +116,8 @@ Daemon::Daemon(DaemonOptions options) : options_(std::move(options)) {
 ServiceCore::Options Daemon::CoreOptions() {
   ServiceCore::Options core{
       .executor = &*executor_, .clock = clock_, .limits = options_.config.limits, .tiers = {}, .version = kFirnVersion};
+  // A block enters by the hottest tier: one that can never fit there is over the limit.
+  core.limits.block_bytes_max = std::min(core.limits.block_bytes_max, options_.config.tiers[0].capacity_bytes);
   for (const TierSettings& tier : options_.config.tiers) {
     core.tiers.push_back({tier.name, std::string(MediumName(tier.medium)), tier.medium == Medium::kNvme, tier.precision,
                           tier.least, tier.capacity_bytes});

@@ -21,7 +21,6 @@ class Checker {
     for (size_t i = 0; i < config_.tiers.size(); ++i) CheckTierPlace(i);
     CheckListeners();
     CheckAdminHttp();
-    CheckLimits();
     return std::move(verdict_);
   }
 
@@ -163,13 +162,6 @@ class Checker {
           fmt::format("admin.http = \"{}\": not loopback, and it has no authentication; allowed: loopback, or any "
                       "address with admin.expose = true",
                       config_.admin_http));
-    }
-  }
-
-  void CheckLimits() {
-    if (!config_.tiers.empty() && config_.limits.block_bytes_max > config_.tiers[0].capacity_bytes) {
-      Warn(fmt::format("limits.block_bytes = \"{}\": blocks over the hottest tier's capacity, {}, will be refused",
-                       FormatBytes(config_.limits.block_bytes_max), FormatBytes(config_.tiers[0].capacity_bytes)));
     }
   }
 
