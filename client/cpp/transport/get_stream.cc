@@ -7,15 +7,32 @@
 
 #include "base/status.h"
 #include "client/cpp/api/convert.h"
+#include "client/cpp/transport/transport.h"
 
 namespace firnkv {
 namespace {
 
 constexpr size_t kRequestBytesMax = 1 << 20;  // Opaque keys may be long; a request stays well below any message limit.
 
-void ZeroReceived(GetJob* job) {
-  if (job->received == 0) return;
-  for (auto& [offset, place] : job->places) std::memset(place.data(), 0, place.size());
+constexpr uint64_t kCopiedApartBytesMin = 256 << 10;  // Below, handing over costs more than copying.
+constexpr uint64_t kBacklogBytesMax = 16 << 20;
+
+// Copies a chunk that starts at payload offset `offset` to its places.
+void CopyOut(const std::vector<std::pair<uint64_t, std::span<uint8_t>>>& places, uint64_t offset,
+             std::span<const std::span<const uint8_t>> payload) {
+  auto place = std::upper_bound(places.begin(), places.end(), offset,
+                                [](uint64_t at, const auto& entry) { return at < entry.first; }) -
+               1;
+  for (std::span<const uint8_t> piece : payload) {
+    while (!piece.empty()) {
+      while (offset - place->first == place->second.size()) ++place;
+      std::span<uint8_t> target = place->second.subspan(offset - place->first);
+      size_t count = std::min(target.size(), piece.size());
+      std::memcpy(target.data(), piece.data(), count);
+      piece = piece.subspan(count);
+      offset += count;
+    }
+  }
 }
 
 // Maps part `bytes` bytes long from payload offset `*offset` on to the caller's pieces.
@@ -40,7 +57,19 @@ GetStream::GetStream(Transport* transport, TimePoint deadline, GetStreamOptions 
   for (const GetJob& job : jobs_) open_ += job.settled ? 0 : 1;
 }
 
+void GetStream::AwaitCopies() {
+  std::unique_lock lock(copies_mu_);
+  copied_.wait(lock, [this] { return backlog_bytes_ == 0; });
+}
+
+void GetStream::ZeroReceived(GetJob* job) {
+  if (job->received == 0) return;
+  AwaitCopies();
+  for (auto& [offset, place] : job->places) std::memset(place.data(), 0, place.size());
+}
+
 void GetStream::Rewind() {
+  AwaitCopies();
   next_ = 0;
   asked_.clear();
   for (GetJob& job : jobs_) {
@@ -91,7 +120,7 @@ absl::Status GetStream::OnMessage(const grpc::ByteBuffer& message) {
       return absl::OkStatus();
     }
   }
-  if (frame_.payload_bytes > 0) FIRN_RETURN_IF_ERROR(Place(job, head.offset()));
+  if (frame_.payload_bytes > 0) FIRN_RETURN_IF_ERROR(Place(job, head.offset(), head.last()));
   if (!head.last()) return absl::OkStatus();
   if (!job->found || job->received != job->result.payload_bytes) {
     return firn::DataLoss("the daemon sent {} of {} bytes of a block", job->received, job->result.payload_bytes);
@@ -127,34 +156,41 @@ absl::Status GetStream::OnFound(const firn::v1::GetBlock& found, GetJob* job) {
   return MapPart("the scales of V", job->parts.v_scales, parts[3], &offset, job);
 }
 
-// Copies the frame's payload to its place.
-absl::Status GetStream::Place(GetJob* job, uint64_t offset) {
-  uint64_t total = job->result.payload_bytes;
-  if (!job->found || offset > total || frame_.payload_bytes > total - offset ||
-      frame_.payload_bytes > total - job->received) {
+// Brings the frame's payload to its place; the last chunk at once, since there is nothing left to receive meanwhile.
+absl::Status GetStream::Place(GetJob* job, uint64_t offset, bool last) {
+  uint64_t total = job->result.payload_bytes, bytes = frame_.payload_bytes;
+  if (!job->found || offset > total || bytes > total - offset || bytes > total - job->received) {
     return firn::DataLoss("the daemon sent bytes [{}, {}) after {} others of a block of {} bytes", offset,
-                          offset + frame_.payload_bytes, job->received, total);
+                          offset + bytes, job->received, total);
   }
-  job->received += frame_.payload_bytes;
-  auto place = std::upper_bound(job->places.begin(), job->places.end(), offset,
-                                [](uint64_t at, const auto& entry) { return at < entry.first; }) -
-               1;
-  for (std::span<const uint8_t> piece : frame_.payload) {
-    while (!piece.empty()) {
-      while (offset - place->first == place->second.size()) ++place;
-      std::span<uint8_t> target = place->second.subspan(offset - place->first);
-      size_t count = std::min(target.size(), piece.size());
-      std::memcpy(target.data(), piece.data(), count);
-      piece = piece.subspan(count);
-      offset += count;
-    }
+  job->received += bytes;
+  bool apart = bytes >= kCopiedApartBytesMin && !(last && open_ == 1);
+  if (apart) {
+    std::lock_guard lock(copies_mu_);
+    apart = backlog_bytes_ + bytes <= kBacklogBytesMax;
+    backlog_bytes_ += apart ? bytes : 0;
   }
+  if (!apart) {
+    CopyOut(job->places, offset, frame_.payload);
+    return absl::OkStatus();
+  }
+  // `places` does not change before the copies of the stream are awaited; the slices go with the task.
+  transport()->copier()->Post(
+      [this, job, offset, bytes, slices = std::move(frame_.slices), payload = std::move(frame_.payload)] {
+        CopyOut(job->places, offset, payload);
+        std::lock_guard lock(copies_mu_);
+        backlog_bytes_ -= bytes;
+        if (backlog_bytes_ == 0) copied_.notify_all();
+      });
   return absl::OkStatus();
 }
 
 void GetStream::SettleJob(GetJob* job, absl::Status status) {
   job->settled = true;
-  if (!status.ok()) job->result.payload.clear();
+  if (!status.ok() && !job->result.payload.empty()) {
+    AwaitCopies();
+    job->result.payload.clear();
+  }
   job->result.status = std::move(status);
   --open_;
 }
@@ -168,6 +204,7 @@ void GetStream::Settle(const absl::Status& status) {
 }
 
 std::vector<GetResult> GetStream::TakeResults() {
+  AwaitCopies();
   std::vector<GetResult> results;
   results.reserve(jobs_.size());
   for (GetJob& job : jobs_) results.push_back(std::move(job.result));

@@ -4,6 +4,8 @@
 // zeroed, so that the caller never sees a part of a block.
 #pragma once
 
+#include <condition_variable>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -34,6 +36,7 @@ struct GetStreamOptions {
 class GetStream : public DataStream {
  public:
   GetStream(Transport* transport, TimePoint deadline, GetStreamOptions options, std::vector<GetJob> jobs);
+  ~GetStream() override { AwaitCopies(); }
 
   // After done(): one result a job.
   std::vector<GetResult> TakeResults();
@@ -47,7 +50,10 @@ class GetStream : public DataStream {
 
  private:
   absl::Status OnFound(const firn::v1::GetBlock& found, GetJob* job);
-  absl::Status Place(GetJob* job, uint64_t offset);
+  absl::Status Place(GetJob* job, uint64_t offset, bool last);
+  // Returns when nothing of this stream is being copied.
+  void AwaitCopies();
+  void ZeroReceived(GetJob* job);
   void SettleJob(GetJob* job, absl::Status status);
   bool packed() const { return options_.request.representation() == firn::v1::REPRESENTATION_PACKED; }
 
@@ -59,6 +65,10 @@ class GetStream : public DataStream {
   size_t next_ = 0;                         // First job not asked for yet.
   std::vector<std::vector<size_t>> asked_;  // Jobs by tag and index.
   GetFrame frame_;                          // Scratch.
+
+  std::mutex copies_mu_;
+  std::condition_variable copied_;
+  uint64_t backlog_bytes_ = 0;  // Guarded by copies_mu_: of chunks that the copier still has.
 };
 
 }  // namespace firnkv

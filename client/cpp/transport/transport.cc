@@ -148,6 +148,7 @@ Transport::~Transport() {
   if (getpid() != pid_) {
     if (driver_.joinable()) driver_.detach();  // Not running here; std::thread would otherwise end the process.
     static_cast<void>(queue_.release());
+    static_cast<void>(copier_.release());
     static_cast<void>(kv_.release());
     static_cast<void>(admin_.release());
     // One reference each that nobody drops.
@@ -169,6 +170,12 @@ void Transport::Stop() {
   if (!driver.joinable()) return;
   queue_->Shutdown();
   driver.join();
+}
+
+firn::Executor* Transport::copier() {
+  std::lock_guard lock(mu_);
+  if (copier_ == nullptr) copier_ = std::make_unique<firn::ThreadPoolExecutor>(1);
+  return copier_.get();
 }
 
 void Transport::AddCall(grpc::ClientContext* context) {

@@ -21,6 +21,7 @@
 #include <thread>
 
 #include "absl/status/statusor.h"
+#include "base/executor.h"
 #include "firn/v1/admin.grpc.pb.h"
 #include "firn/v1/kv.grpc.pb.h"
 #include "firnkv/client.h"
@@ -51,6 +52,9 @@ class Transport {
   // Cancels every asynchronous call and waits until their completions have run. Nothing may be started any more.
   void Stop();
 
+  // A thread that copies what was received to where it belongs; made by the first call.
+  firn::Executor* copier();
+
   // Asynchronous calls with one answer, so that Stop finds them.
   void AddCall(grpc::ClientContext* context);
   void RemoveCall(grpc::ClientContext* context);
@@ -75,6 +79,7 @@ class Transport {
   std::optional<Limits> limits_;                                // Guarded by mu_.
   std::unique_ptr<grpc::CompletionQueue> queue_;                // Guarded by mu_; made by the first Post.
   std::thread driver_;                                          // Guarded by mu_.
+  std::unique_ptr<firn::Executor> copier_;                      // Guarded by mu_.
   std::condition_variable idle_;                                // running_ and calls_ are empty.
   std::set<grpc::ClientContext*> calls_;                        // Guarded by mu_.
   std::map<DataStream*, std::shared_ptr<DataStream>> running_;  // Guarded by mu_.

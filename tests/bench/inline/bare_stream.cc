@@ -18,6 +18,26 @@ struct Order {  // The first message of both calls.
   uint64_t unit_bytes = 0;
   uint64_t units = 0;
   uint64_t chunk_bytes = 0;
+  uint64_t into_memory = 0;
+};
+
+// One unit's memory, filled over and over.
+class Target {
+ public:
+  void Take(const grpc::ByteBuffer& buffer, uint64_t unit_bytes) {
+    memory_.resize(unit_bytes);
+    std::vector<grpc::Slice> slices;
+    if (!buffer.Dump(&slices).ok()) return;
+    for (const grpc::Slice& slice : slices) {
+      size_t count = std::min<size_t>(slice.size(), memory_.size() - at_);
+      std::memcpy(memory_.data() + at_, slice.begin(), count);
+      at_ = (at_ + slice.size()) % unit_bytes;
+    }
+  }
+
+ private:
+  std::vector<uint8_t> memory_;
+  size_t at_ = 0;
 };
 
 grpc::ByteBuffer BufferOf(const void* bytes, size_t count) {
@@ -43,6 +63,7 @@ class Acceptor final : public grpc::ServerGenericBidiReactor {
       order_ = ReadOrder(in_);
       ordered_ = true;
     } else if (ok) {
+      if (order_.into_memory != 0) target_.Take(in_, order_.unit_bytes);
       received_ += in_.Length();
     }
     in_.Clear();
@@ -73,6 +94,7 @@ class Acceptor final : public grpc::ServerGenericBidiReactor {
   std::mutex mu_;
   grpc::ByteBuffer in_, out_;
   Order order_;
+  Target target_;
   bool ordered_ = false, writing_ = false, ended_ = false, broken_ = false;
   uint64_t received_ = 0, acknowledged_ = 0;
 };
@@ -200,7 +222,7 @@ BareClient::BareClient(const std::string& address, bool tuned) {
 }
 
 absl::Status BareClient::Upload(const BareUnits& units, std::span<const uint8_t> source) {
-  Order order{units.unit_bytes, units.units, units.chunk_bytes};
+  Order order{units.unit_bytes, units.units, units.chunk_bytes, units.into_memory};
   uint64_t total = units.unit_bytes * units.units, sent = 0, acknowledged = 0;
   bool ordered = false;
   auto next = [&](grpc::ByteBuffer* out) {
@@ -222,7 +244,7 @@ absl::Status BareClient::Upload(const BareUnits& units, std::span<const uint8_t>
 }
 
 absl::Status BareClient::Download(const BareUnits& units) {
-  Order order{units.unit_bytes, units.units, units.chunk_bytes};
+  Order order{units.unit_bytes, units.units, units.chunk_bytes, units.into_memory};
   uint64_t received = 0;
   bool ordered = false;
   auto next = [&](grpc::ByteBuffer* out) {
@@ -230,8 +252,12 @@ absl::Status BareClient::Download(const BareUnits& units) {
     *out = BufferOf(&order, sizeof(order));
     return true;
   };
-  FIRN_RETURN_IF_ERROR(
-      Drive(channel_, "/bare/Download", next, [&](const grpc::ByteBuffer& in) { received += in.Length(); }));
+  Target target;
+  auto take = [&](const grpc::ByteBuffer& in) {
+    if (units.into_memory) target.Take(in, units.unit_bytes);
+    received += in.Length();
+  };
+  FIRN_RETURN_IF_ERROR(Drive(channel_, "/bare/Download", next, take));
   if (received == units.unit_bytes * units.units) return absl::OkStatus();
   return InternalError("{} of {} bytes came", received, units.unit_bytes * units.units);
 }

@@ -21,6 +21,9 @@ struct BareUnits {
   uint64_t unit_bytes = 0;
   uint32_t units = 0;
   uint32_t chunk_bytes = 0;  // Of one message.
+  // The receiving end copies what comes into one buffer of unit_bytes, as whoever wants the bytes must; else it drops
+  // them.
+  bool into_memory = false;
 };
 
 class BareServer {
