@@ -9,6 +9,23 @@ namespace {
 
 constexpr float kUnknownError = std::numeric_limits<float>::quiet_NaN();
 
+// Every lane of 64 bits filled with `word`.
+template <typename Word>
+constexpr uint64_t Lanes(Word word) {
+  uint64_t lanes = 0;
+  for (size_t shift = 0; shift < 64; shift += 8 * sizeof(Word)) lanes |= uint64_t{word} << shift;
+  return lanes;
+}
+
+// Not zero where any lane of `bits` has all bits of `exponent` set: those lanes become 0, and a lane of 0 is the lowest one that
+// borrows into its own top bit when 1 is taken from each.
+template <typename Word>
+uint64_t SpecialLanes(uint64_t bits, Word exponent) {
+  constexpr Word kTop = static_cast<Word>(Word{1} << (8 * sizeof(Word) - 1));
+  uint64_t cleared = ~bits & Lanes(exponent);
+  return (cleared - Lanes(Word{1})) & ~cleared & Lanes(kTop);
+}
+
 template <typename Word>
 bool AnySpecial(const RunBytes& run, Word exponent) {
   // Values never straddle spans that start and end on even bytes; the odd ones are put together here.
@@ -22,21 +39,13 @@ bool AnySpecial(const RunBytes& run, Word exponent) {
       if ((LoadLe<Word>(carried) & exponent) == exponent) return true;
       have = 0;
     }
-    bool special = false;
+    uint64_t special = 0;
+    for (; at + 8 <= piece.size(); at += 8) special |= SpecialLanes(LoadLe<uint64_t>(piece.data() + at), exponent);
     for (; at + sizeof(Word) <= piece.size(); at += sizeof(Word)) {
       special |= (LoadLe<Word>(piece.data() + at) & exponent) == exponent;
     }
-    if (special) return true;
+    if (special != 0) return true;
     for (; at < piece.size(); ++at) carried[have++] = piece[at];
-  }
-  return false;
-}
-
-bool AnyE4m3Nan(const RunBytes& run) {
-  for (ByteSpan piece : run.spans()) {
-    for (uint8_t code : piece) {
-      if ((code & 0x7F) == 0x7F) return true;
-    }
   }
   return false;
 }
@@ -51,7 +60,7 @@ bool PartHasNonFinite(const EncodedBlock& source, Part part) {
     case DType::kBf16:
       return AnySpecial<uint16_t>(whole, 0x7F80) || AnySpecial<uint16_t>(exact, 0x7F80);
     case DType::kFp8E4m3:
-      return AnyE4m3Nan(whole) || AnyE4m3Nan(exact) || AnySpecial<uint32_t>(scales, 0x7F800000);
+      return AnySpecial<uint8_t>(whole, 0x7F) || AnySpecial<uint8_t>(exact, 0x7F) || AnySpecial<uint32_t>(scales, 0x7F800000);
     case DType::kFp8E5m2:
       return AnySpecial<uint8_t>(whole, 0x7C) || AnySpecial<uint8_t>(exact, 0x7C) ||
              AnySpecial<uint32_t>(scales, 0x7F800000);

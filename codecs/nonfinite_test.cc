@@ -1,0 +1,61 @@
+// NaN and Inf are found wherever they are, in every type, however the run is cut into spans; nothing else is taken for one.
+#include <gtest/gtest.h>
+
+#include "base/status.h"
+#include "codecs/block_codec.h"
+
+namespace firn {
+namespace {
+
+struct TypeCase {
+  DType dtype;
+  size_t value_bytes;
+  std::vector<uint16_t> special;
+  std::vector<uint16_t> ordinary;
+};
+
+std::vector<TypeCase> Cases() {
+  return {
+      {DType::kFp16, 2, {0x7C00, 0xFC00, 0x7E01, 0x7C01}, {0x0000, 0x8000, 0x7BFF, 0xFBFF, 0x03FF, 0x0001}},
+      {DType::kBf16, 2, {0x7F80, 0xFF80, 0x7FC0}, {0x0000, 0x7F7F, 0xFF7F, 0x007F, 0x0080}},
+      {DType::kFp8E4m3, 1, {0x7F, 0xFF}, {0x00, 0x7E, 0xFE, 0x78, 0x80}},
+      {DType::kFp8E5m2, 1, {0x7C, 0xFC, 0x7F}, {0x00, 0x7B, 0xFB, 0x03, 0x80}},
+  };
+}
+
+constexpr uint32_t kTokens = 37;
+
+bool NonFinite(DType dtype, const std::vector<uint8_t>& k, size_t cut) {
+  std::vector<uint8_t> scales(4, 0);
+  StoreLe<float>(scales.data(), 1.0f);
+  bool scaled = dtype == DType::kFp8E4m3 || dtype == DType::kFp8E5m2;
+  BlockShape shape{.layers = 1, .heads = 1, .k_width = 1, .v_width = 0, .tokens = kTokens};
+  auto block = WrapRaw({}, dtype, shape, k, {}, scaled ? ByteSpan(scales) : ByteSpan(), {});
+  EXPECT_TRUE(block.ok()) << Message(block.status());
+  RunBytes pieces;
+  pieces.Append(ByteSpan(k).first(cut));
+  pieces.Append(ByteSpan(k).subspan(cut));
+  block->runs[RunIndex(RunKind::kWhole, Part::kK)] = pieces;
+  return HasNonFinite(*block);
+}
+
+TEST(NonFinite, C06_found_at_every_place_and_never_elsewhere) {
+  for (const TypeCase& type : Cases()) {
+    std::vector<uint8_t> k(kTokens * type.value_bytes);
+    auto set = [&](size_t at, uint16_t value) { std::memcpy(k.data() + at * type.value_bytes, &value, type.value_bytes); };
+    for (size_t i = 0; i < kTokens; ++i) set(i, type.ordinary[i % type.ordinary.size()]);
+    for (size_t cut = 0; cut <= k.size(); ++cut) {
+      ASSERT_FALSE(NonFinite(type.dtype, k, cut)) << DTypeName(type.dtype) << " cut at " << cut;
+      for (size_t at = 0; at < kTokens; ++at) {
+        uint16_t was = 0;
+        std::memcpy(&was, k.data() + at * type.value_bytes, type.value_bytes);
+        set(at, type.special[(at + cut) % type.special.size()]);
+        ASSERT_TRUE(NonFinite(type.dtype, k, cut)) << DTypeName(type.dtype) << " at " << at << " cut at " << cut;
+        set(at, was);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace firn
