@@ -234,18 +234,48 @@ HWY_INLINE bool PassesLimit(const float* minimum, const float* step, uint32_t wi
   return !(hn::GetLane(hn::MaxOfLanes(df, most)) <= largest);
 }
 
+// Values of `rows` rows of levels, `width` apart. Four vectors of channels at a time keep their minima and steps in
+// registers.
 template <bool kSaturate, class Out>
-HWY_INLINE void DequantizeRow(Out out, const uint8_t* HWY_RESTRICT levels, const float* HWY_RESTRICT minimum,
-                              const float* HWY_RESTRICT step, uint32_t width, float largest,
-                              typename Out::Lane* HWY_RESTRICT target) {
+HWY_INLINE void DequantizeRows(Out out, const uint8_t* HWY_RESTRICT levels, uint32_t rows, uint32_t width,
+                               const float* HWY_RESTRICT minimum, const float* HWY_RESTRICT step, float largest,
+                               typename Out::Lane* HWY_RESTRICT target) {
   const hn::ScalableTag<float> df;
-  ForVectors(width, hn::Lanes(df), [&](size_t at, size_t count) HWY_ATTR {
-    const auto offset = hn::Mul(hn::LoadU(df, step + at), LoadLevels(df, levels + at));
-    auto value = hn::Add(hn::LoadU(df, minimum + at), offset);
-    if constexpr (kSaturate) value = hn::Min(hn::Max(value, hn::Set(df, -largest)), hn::Set(df, largest));
-    if (HWY_LIKELY(count == hn::Lanes(df))) return StoreFromFloat(df, out, value, target + at);
-    StoreFewFromFloat(df, out, value, target + at, count);
-  });
+  using V = hn::Vec<decltype(df)>;
+  const size_t lanes = hn::Lanes(df);
+  auto value_of = [&](V low, V by, const uint8_t* level) HWY_ATTR {
+    const auto value = hn::Add(low, hn::Mul(by, LoadLevels(df, level)));
+    if constexpr (!kSaturate) return value;
+    return hn::Min(hn::Max(value, hn::Set(df, -largest)), hn::Set(df, largest));
+  };
+  size_t c = 0;
+  for (; c + 4 * lanes <= width; c += 4 * lanes) {
+    const auto low0 = hn::LoadU(df, minimum + c), low1 = hn::LoadU(df, minimum + c + lanes);
+    const auto low2 = hn::LoadU(df, minimum + c + 2 * lanes), low3 = hn::LoadU(df, minimum + c + 3 * lanes);
+    const auto by0 = hn::LoadU(df, step + c), by1 = hn::LoadU(df, step + c + lanes);
+    const auto by2 = hn::LoadU(df, step + c + 2 * lanes), by3 = hn::LoadU(df, step + c + 3 * lanes);
+    for (uint32_t r = 0; r < rows; ++r) {
+      const uint8_t* from = levels + size_t{r} * width + c;
+      auto* to = target + size_t{r} * width + c;
+      StoreFromFloat(df, out, value_of(low0, by0, from), to);
+      StoreFromFloat(df, out, value_of(low1, by1, from + lanes), to + lanes);
+      StoreFromFloat(df, out, value_of(low2, by2, from + 2 * lanes), to + 2 * lanes);
+      StoreFromFloat(df, out, value_of(low3, by3, from + 3 * lanes), to + 3 * lanes);
+    }
+  }
+  for (uint32_t r = 0; c < width && r < rows; ++r) {
+    const uint8_t* from = levels + size_t{r} * width;
+    auto* to = target + size_t{r} * width;
+    for (size_t at = c; at < width; at += lanes) {
+      const size_t start = width < lanes ? 0 : std::min<size_t>(at, width - lanes);
+      const auto value = value_of(hn::LoadU(df, minimum + start), hn::LoadU(df, step + start), from + start);
+      if (HWY_LIKELY(width >= lanes)) {
+        StoreFromFloat(df, out, value, to + start);
+      } else {
+        StoreFewFromFloat(df, out, value, to, width);
+      }
+    }
+  }
 }
 
 template <class Out>
@@ -271,14 +301,12 @@ void DecodeChannelTo(Out out, const DecodeTile& tile) {
       const uint32_t together = std::min(kRowsTogether, count - t);
       UnpackRows(planes, together, width, tile.precision, width, levels.data());
       planes.Skip(width, together);
-      for (uint32_t r = 0; r < together; ++r, target += width) {
-        const uint8_t* row = levels.data() + size_t{r} * width;
-        if (HWY_LIKELY(!saturate)) {
-          DequantizeRow<false>(out, row, minimum.data(), step.data(), width, largest, target);
-        } else {
-          DequantizeRow<true>(out, row, minimum.data(), step.data(), width, largest, target);
-        }
+      if (HWY_LIKELY(!saturate)) {
+        DequantizeRows<false>(out, levels.data(), together, width, minimum.data(), step.data(), largest, target);
+      } else {
+        DequantizeRows<true>(out, levels.data(), together, width, minimum.data(), step.data(), largest, target);
       }
+      target += size_t{together} * width;
     }
   }
 }
