@@ -88,7 +88,7 @@ class Bench {
     failed_ = true;
   }
 
-  absl::Status Open(uint64_t capacity, uint64_t* copies) {
+  absl::Status Open(uint64_t capacity, uint64_t pool_bytes, uint64_t* copies) {
     ColdDirectoryOptions where;
     where.directory = path_;
     where.io_depth = options_.depth;
@@ -97,6 +97,7 @@ class Bench {
     tier.executor = &executor_;
     tier.clock = Clock::Real();
     tier.chunk_bytes = options_.block_bytes;
+    tier.staging_bytes = tier.read_bytes = pool_bytes;
     tier.notice = [](std::string_view text) {
       std::fprintf(stderr, "%.*s\n", static_cast<int>(text.size()), text.data());
     };
@@ -199,7 +200,7 @@ class Bench {
       fio_random.push_back(Fio("randread", "read"));
       std::filesystem::remove_all(path_);
       uint64_t recovered = 0;
-      absl::Status status = Open(2 * options_.bytes + 2 * kGiB, &recovered);
+      absl::Status status = Open(2 * options_.bytes + 2 * kGiB, 128 * kMiB, &recovered);
       if (!status.ok()) return Fail("open", status);
       std::printf("io_backend %s\n", std::string(opened_.tier->device().backend()).c_str());
       std::vector<std::pair<CopyPtr, const EncodedBlock*>> copies;
@@ -227,7 +228,7 @@ class Bench {
     std::filesystem::remove_all(path_);
     uint64_t capacity = count * 4 * kKiB + 4 * kGiB;
     uint64_t copies = 0;
-    absl::Status status = Open(capacity, &copies);
+    absl::Status status = Open(capacity, 8 * kMiB, &copies);
     if (!status.ok()) return Fail("open", status);
     TestBlockSpec spec{
         "small", {.layers = 1, .heads = 1, .k_width = 64, .v_width = 64, .tokens = 16}, CodecFamily::kNested};
@@ -262,7 +263,7 @@ class Bench {
     uint64_t log_bytes = DiskUse(path_ + "/segments");
     uint64_t resident = ResidentBytes();
     start = SteadyClock::now();
-    status = Open(capacity, &copies);
+    status = Open(capacity, 8 * kMiB, &copies);
     double open_s = SecondsSince(start);
     if (!status.ok()) return Fail("reopen", status);
     double memory = static_cast<double>(ResidentBytes()) - static_cast<double>(resident);

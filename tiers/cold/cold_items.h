@@ -63,8 +63,9 @@ struct ColdTier::FactItem final : Item {
 // Something that only a rebuild reads: the index knows it already.
 struct ColdTier::TombstoneItem final : Item {
   FlushDone done;  // May be empty.
-  void Settled(ColdTier*, SettleContext*) override {
-    if (done) done(status);
+  void Settled(ColdTier*, SettleContext* context) override {
+    if (!done) return;
+    context->after.push_back([done = std::move(done), result = status]() mutable { done(result); });
   }
 };
 

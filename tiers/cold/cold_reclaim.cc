@@ -330,14 +330,15 @@ void ColdTier::OnRelocationRead(const std::shared_ptr<ReclaimJob>& job, ExtentHe
 }
 
 void ColdTier::RelocateItem::Settled(ColdTier* tier, SettleContext* context) {
-  --job->in_flight;
-  context->after.push_back([tier, its_job = job] { tier->RelocateNext(its_job); });
-  if (!status.ok()) {
-    // Not forgotten: the old extent is still there, and goes the way of what is dropped.
-    context->after.push_back([tier, its_job = job, header = old_header] { tier->DropExtents(its_job, {header}); });
-    std::swap(context->after[context->after.size() - 1], context->after[context->after.size() - 2]);
-    return;
-  }
+  // The job goes on, or ends, only once what follows from this item has been done.
+  bool failed = !status.ok();
+  context->after.push_back([tier, its_job = job, old = old_header, failed] {
+    // What could not be moved goes the way of what is dropped: its old place is given up.
+    if (failed) tier->DropExtents(its_job, {old});
+    --its_job->in_flight;
+    tier->RelocateNext(its_job);
+  });
+  if (failed) return;
   const ExtentHeader& header = extents[0].header;
   RecordRow row{header.sequence, header.note, {}};
   {
@@ -421,12 +422,21 @@ void ColdTier::ReclaimFacts(const std::shared_ptr<ReclaimJob>& job) {
 void ColdTier::KeepFacts(const std::shared_ptr<ReclaimJob>& job,
                          std::vector<std::pair<ExtentHeader, std::vector<uint8_t>>> payloads) {
   auto all_kept = std::make_shared<bool>(true);
-  auto noted = [all_kept](absl::Status status) { *all_kept &= status.ok(); };
+  job->in_flight = 1;  // This function.
+  auto noted = [this, job, all_kept](absl::Status status) {
+    *all_kept &= status.ok();
+    if (--job->in_flight > 0) return;
+    if (*all_kept) return FinishReclaim(job);
+    job->victim->state = SegmentState::kSealed;
+    reclaim_ = nullptr;
+    Post([this] { MaybeReclaim(); });
+  };
   auto rewrite = [&](ExtentKind kind, ByteSpan payload, uint64_t sequence) {
     auto item = std::make_unique<TombstoneItem>();
     item->privileged = true;
     item->done = noted;
     item->extents.push_back(MakeFactExtent(kind, payload, sequence));
+    ++job->in_flight;
     AppendItem(std::move(item));
   };
   std::vector<Tombstone> tombstones;
@@ -436,6 +446,7 @@ void ColdTier::KeepFacts(const std::shared_ptr<ReclaimJob>& job,
       if (!fact.ok()) continue;
       auto known = facts_.find(FactKey(fact->kind, fact->name));
       if (known == facts_.end() || known->second.sequence != header.sequence) continue;
+      ++job->in_flight;
       AppendItem(MakeFactItem(ExtentKind::kFact, *fact, header.sequence, true, noted));
     } else if (header.kind == ExtentKind::kTombstones) {
       auto old = ParseTombstones(payload);
@@ -451,14 +462,7 @@ void ColdTier::KeepFacts(const std::shared_ptr<ReclaimJob>& job,
     }
   }
   if (!tombstones.empty()) rewrite(ExtentKind::kTombstones, SerializeTombstones(tombstones), next_sequence_++);
-  auto item = std::make_unique<FlushItem>();
-  item->done = [this, job, all_kept](absl::Status) {
-    if (*all_kept) return FinishReclaim(job);
-    job->victim->state = SegmentState::kSealed;
-    reclaim_ = nullptr;
-    Post([this] { MaybeReclaim(); });
-  };
-  AppendItem(std::move(item));
+  noted(absl::OkStatus());
 }
 
 void ColdTier::OnSegmentRemoved(uint32_t id, const absl::Status& status) {

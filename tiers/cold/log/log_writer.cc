@@ -15,6 +15,7 @@ namespace {
 
 constexpr uint64_t kGroupBytes = uint64_t{256} << 10;
 constexpr size_t kSpareBuffersMax = 8;
+constexpr uint64_t kGroupedBytesMax = uint64_t{32} << 20;
 
 size_t IndexOf(Stream stream) { return static_cast<size_t>(stream); }
 
@@ -23,6 +24,7 @@ size_t IndexOf(Stream stream) { return static_cast<size_t>(stream); }
 struct LogWriter::Epoch {
   std::vector<std::unique_ptr<LogItem>> items;
   std::map<uint32_t, SegmentPtr> touched;  // By id: the order of syncs is the same every time.
+  uint64_t bytes = 0;
   uint32_t writes_left = 0;
   uint32_t syncs_left = 0;
   bool empty() const { return items.empty(); }
@@ -59,7 +61,12 @@ uint64_t LogWriter::open_room_bytes() const {
 
 void LogWriter::Append(std::unique_ptr<LogItem> item) {
   BeginWork();
-  waiting_.push_back(std::move(item));
+  auto at = waiting_.end();
+  if (item->privileged) {
+    // Ahead of those that may have to wait for room: it may be what makes it.
+    at = std::find_if(waiting_.begin(), waiting_.end(), [](const auto& other) { return !other->privileged; });
+  }
+  waiting_.insert(at, std::move(item));
   PlaceWaiting();
 }
 
@@ -203,6 +210,7 @@ void LogWriter::Place(std::unique_ptr<LogItem> item) {
       group = groups_[IndexOf(stream)].get();
       open->append_at = AlignUp(open->append_at, group == nullptr ? kIoAlignment : kExtentAlignment);
     }
+    current_->bytes += bytes;
     extent.segment = open;
     extent.header.place = {open->id, open->append_at};
     ++open->unsettled;
@@ -354,6 +362,8 @@ void LogWriter::OnWritten(const std::shared_ptr<Write>& write) {
 void LogWriter::Advance() {
   if (closing_ == nullptr) {
     if (current_->empty()) return;
+    // While more is on its way, a group grows up to a size that makes its syncs worth their while.
+    if (current_->writes_left > 0 && current_->bytes < kGroupedBytesMax) return;
     for (uint32_t stream = 0; stream < kStreams; ++stream) CloseGroup(static_cast<Stream>(stream));
     closing_ = std::exchange(current_, std::make_shared<Epoch>());
   }
