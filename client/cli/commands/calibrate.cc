@@ -2,13 +2,13 @@
 
 #include <CLI/CLI.hpp>
 #include <array>
-#include <charconv>
 #include <cstdio>
 #include <fstream>
 #include <map>
 
 #include "base/status.h"
 #include "client/cli/commands/commands.h"
+#include "client/cli/support/kv_file.h"
 #include "client/cpp/tensor/tensor_file.h"
 
 namespace firn::cli {
@@ -20,23 +20,12 @@ struct LayerTensors {
   const Tensor* q = nullptr;
 };
 
-// "layer3.k" -> 3 and "k".
-bool SplitName(const std::string& name, uint32_t* layer, std::string* suffix) {
-  size_t dot = name.rfind('.');
-  if (dot == std::string::npos) return false;
-  size_t digits = dot;
-  while (digits > 0 && std::isdigit(static_cast<unsigned char>(name[digits - 1]))) --digits;
-  auto [end, error] = std::from_chars(name.data() + digits, name.data() + dot, *layer);
-  *suffix = name.substr(dot + 1);
-  return digits != dot && error == std::errc() && end == name.data() + dot;
-}
-
 absl::StatusOr<std::map<uint32_t, LayerTensors>> FindLayers(const TensorFile& file) {
   std::map<uint32_t, LayerTensors> layers;
   for (const Tensor& tensor : file.tensors()) {
     uint32_t layer = 0;
     std::string suffix;
-    if (!SplitName(tensor.name, &layer, &suffix)) continue;
+    if (!SplitLayerName(tensor.name, &layer, &suffix)) continue;
     if (suffix == "k" || suffix == "key") layers[layer].k = &tensor;
     if (suffix == "q" || suffix == "query") layers[layer].q = &tensor;
   }

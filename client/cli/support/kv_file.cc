@@ -27,8 +27,15 @@ std::optional<DType> DTypeOf(ElementType type) {
 
 bool IsFp8(DType dtype) { return dtype == DType::kFp8E4m3 || dtype == DType::kFp8E5m2; }
 
-// "model.layers.12.k" -> 12 and "k"; false for other names.
-bool SplitName(const std::string& name, uint32_t* layer, std::string* suffix) {
+std::string LayerList(const std::vector<uint32_t>& layers) {
+  std::string text = "layers ";
+  for (size_t i = 0; i < layers.size(); ++i) text += (i == 0 ? "" : ",") + std::to_string(layers[i]);
+  return text;
+}
+
+}  // namespace
+
+bool SplitLayerName(const std::string& name, uint32_t* layer, std::string* suffix) {
   size_t dot = name.rfind('.');
   if (dot == std::string::npos) return false;
   size_t digits = dot;
@@ -38,14 +45,6 @@ bool SplitName(const std::string& name, uint32_t* layer, std::string* suffix) {
   *suffix = name.substr(dot + 1);
   return true;
 }
-
-std::string LayerList(const std::vector<uint32_t>& layers) {
-  std::string text = "layers ";
-  for (size_t i = 0; i < layers.size(); ++i) text += (i == 0 ? "" : ",") + std::to_string(layers[i]);
-  return text;
-}
-
-}  // namespace
 
 absl::StatusOr<std::shared_ptr<const KvFile>> KvFile::Open(const std::string& path, const Options& options) {
   auto file = std::make_shared<KvFile>();
@@ -61,7 +60,7 @@ absl::Status KvFile::ReadSafetensors(const std::string& k_suffix) {
   for (const Tensor& tensor : file_.tensors()) {
     uint32_t layer = 0;
     std::string suffix;
-    if (!SplitName(tensor.name, &layer, &suffix)) continue;
+    if (!SplitLayerName(tensor.name, &layer, &suffix)) continue;
     int part = suffix == k_suffix || (k_suffix == "k" && suffix == "key") ? 0
                : suffix == "v" || suffix == "value"                       ? 1
                                                                           : -1;
@@ -119,7 +118,7 @@ absl::Status KvFile::ReadScales() {
   for (const Tensor& tensor : file_.tensors()) {
     uint32_t layer = 0;
     std::string suffix;
-    if (!SplitName(tensor.name, &layer, &suffix)) continue;
+    if (!SplitLayerName(tensor.name, &layer, &suffix)) continue;
     int part = suffix == "k_scale" ? 0 : suffix == "v_scale" ? 1 : -1;
     if (part < 0) continue;
     if (tensor.type != ElementType::kF32 || (tensor.values() != 1 && tensor.values() != facts_.kv_heads)) {

@@ -21,6 +21,9 @@
 
 namespace firn::cli {
 
+// "model.layers.12.k" -> 12 and "k"; false for other names.
+bool SplitLayerName(const std::string& name, uint32_t* layer, std::string* suffix);
+
 class KvFile {
  public:
   struct Options {
