@@ -41,35 +41,6 @@ VictimScore ScoreOf(const Segment& segment, uint32_t next_id) {
   }
 }
 
-// What a packed record leaves behind when it is rewritten: its finest plane, unless that is protected or the store
-// wants it kept.
-RunMask DegradedOnTheWay(const ExtentHeader& header, ColdEvents* events) {
-  if (!header.has_record_header) return {};
-  for (RunKind kind : {RunKind::kP8, RunKind::kP4}) {
-    RunMask plane = (header.shape.runs & RunMask::Both(kind)) - header.note.protect;
-    if (plane.Empty()) continue;
-    return events->JudgeReclaim(header.note.identity, plane) == ReclaimVerdict::kDrop ? plane : RunMask();
-  }
-  return {};
-}
-
-// The note of a record without `dropped`.
-RecordNote Without(RecordNote note, RunMask dropped) {
-  for (Part part : kParts) {
-    auto pick = [&](size_t i) -> PrecisionClass& { return part == Part::kK ? note.classes[i].k : note.classes[i].v; };
-    if (dropped.Has(RunKind::kP4, part)) {
-      pick(0) = pick(1) = pick(2);
-    } else if (dropped.Has(RunKind::kP8, part)) {
-      pick(0) = pick(1);
-    }
-  }
-  note.written = note.written - dropped;
-  for (uint32_t i = 0; i < kRunIds; ++i) {
-    if (dropped.Has(i)) note.run_bytes[i] = 0;
-  }
-  return note;
-}
-
 }  // namespace
 
 uint64_t ColdTier::FreeTarget() const {
@@ -213,7 +184,7 @@ void ColdTier::OnVictimFooter(std::shared_ptr<ReclaimJob> job) {
     uint64_t bytes = ExtentEnd(header.shape, header.note.run_bytes);
     if (verdict == ReclaimVerdict::kRelocate && bytes <= budget) {
       budget -= bytes;
-      RunMask dropped = DegradedOnTheWay(header, events);
+      RunMask dropped = LeftBehind(header, events);
       job->relocate.emplace_back(std::move(header), dropped);
     } else {
       drop.push_back(std::move(header));
@@ -262,128 +233,6 @@ void ColdTier::DropExtents(const std::shared_ptr<ReclaimJob>& job, const std::ve
   }
 }
 
-void ColdTier::RelocateNext(const std::shared_ptr<ReclaimJob>& job) {
-  constexpr uint32_t kInFlightMax = 8;
-  while (!job->relocate.empty() && job->in_flight < kInFlightMax) {
-    auto [header, dropped] = std::move(job->relocate.front());
-    job->relocate.pop_front();
-    uint64_t from = AlignDown(header.place.offset, kIoAlignment);
-    uint64_t head = header.place.offset - from;
-    uint64_t bytes = AlignUp(head + ExtentEnd(header.shape, header.note.run_bytes), kIoAlignment);
-    auto memory = ChunkPool::Lease::OnHeap(bytes);
-    ++job->in_flight;
-    BeginTask();
-    device_->Read(job->victim->file, from, memory->pieces()[0].first(bytes),
-                  [this, job, header = std::move(header), dropped = dropped, memory, head](IoResult result) mutable {
-                    Post([this, job, header = std::move(header), dropped, memory = std::move(memory), head,
-                          result = std::move(result)]() mutable {
-                      OnRelocationRead(job, std::move(header), dropped, std::move(memory), head, std::move(result));
-                    });
-                    EndTask();
-                  });
-  }
-  if (job->relocate.empty() && job->in_flight == 0) FinishReclaim(job);
-}
-
-void ColdTier::OnRelocationRead(const std::shared_ptr<ReclaimJob>& job, ExtentHeader header, RunMask dropped,
-                                std::shared_ptr<ChunkPool::Lease> memory, uint64_t head, IoResult result) {
-  ByteSpan extent = ByteSpan(memory->pieces()[0]).subspan(head, ExtentEnd(header.shape, header.note.run_bytes));
-  auto stored = result.bytes >= head + extent.size()
-                    ? ParseExtentHeader(extent, job->victim->salt)
-                    : absl::StatusOr<ExtentHeader>(DataLoss("the extent could not be read"));
-  bool good = result.status.ok() && stored.ok() && stored->sequence == header.sequence &&
-              stored->shape == header.shape &&
-              Crc64(extent.subspan(stored->header_bytes()), stored->sequence) == stored->payload_crc;
-  ColdCopyPtr copy;
-  size_t index = 0;
-  size_t siblings = 0;
-  {
-    std::lock_guard lock(mu_);
-    copy = LiveCopyLocked(*job, header, &index);
-    for (size_t i = 1; copy != nullptr && i < kRecordExtentsMax; ++i) siblings += copy->extents[i].segment != 0 ? 1 : 0;
-  }
-  if (!good || copy == nullptr) {
-    if (copy != nullptr) DropExtents(job, {header});
-    --job->in_flight;
-    return RelocateNext(job);
-  }
-  RecordNote note = Without(stored->note, dropped);
-  ByteSpan record_header;
-  if (stored->has_record_header) record_header = extent.subspan(stored->header_bytes(), note.header_bytes);
-  ExtentShape shape{stored->shape.runs - dropped,
-                    static_cast<uint32_t>(AlignUp(kExtentHeaderBytesMax + record_header.size(), kExtentAlignment))};
-  DraftExtent moved{stored->stream, shape, ChunkPool::Lease::OnHeap(ExtentEnd(shape, note.run_bytes))};
-  for (uint32_t i = 0; i < kRunIds; ++i) {
-    if (!shape.runs.Has(i)) continue;
-    CopyScattered(RunBytes(extent.subspan(RunOffset(stored->shape, stored->note.run_bytes, i), note.run_bytes[i])),
-                  SpanAt(*moved.memory, RunOffset(shape, note.run_bytes, i), note.run_bytes[i]));
-  }
-  auto item = std::make_unique<RelocateItem>();
-  item->job = job;
-  item->copy = std::move(copy);
-  item->old_header = *stored;
-  item->dropped = dropped;
-  item->privileged = true;
-  // Siblings are not named: where they are is the index's to know, and a relocated record was whole once.
-  item->extents.push_back(FinishExtent(std::move(moved), note, record_header, stored->sequence, 0, true));
-  AppendItem(std::move(item));
-}
-
-void ColdTier::RelocateItem::Settled(ColdTier* tier, SettleContext* context) {
-  // The job goes on, or ends, only once what follows from this item has been done.
-  bool failed = !status.ok();
-  context->after.push_back([tier, its_job = job, old = old_header, failed] {
-    // What could not be moved goes the way of what is dropped: its old place is given up.
-    if (failed) tier->DropExtents(its_job, {old});
-    --its_job->in_flight;
-    tier->RelocateNext(its_job);
-  });
-  if (failed) return;
-  const ExtentHeader& header = extents[0].header;
-  RecordRow row{header.sequence, header.note, {}};
-  {
-    std::lock_guard lock(tier->mu_);
-    size_t index = 0;
-    if (tier->LiveCopyLocked(*job, old_header, &index) != copy) {
-      // Forgotten on the way: what was written is one more place that must not bring it back.
-      if (auto tombstone = TombstoneOf(*this)) tier->forgotten_.push_back(*tombstone);
-      tier->forgotten_urgent_ = true;
-      return;
-    }
-    tier->UnlinkExtentLocked(copy.get(), index);
-    ColdLayout layout = *copy->layout;
-    for (uint32_t i = 0; i < kRunIds; ++i) {
-      if (dropped.Has(i)) layout.run_bytes[i] = 0;
-    }
-    layout.extents[index] = header.shape;
-    copy->layout = tier->layouts_.Intern(layout);
-    const SegmentPtr& segment = extents[0].segment;
-    copy->extents[index] = {segment->id, static_cast<uint32_t>(segment->slots.size())};
-    segment->slots.push_back(copy);
-    segment->slot_offsets.push_back(static_cast<uint32_t>(header.place.offset / kExtentAlignment));
-    segment->live_bytes += AlignUp(ExtentEnd(header.shape, header.note.run_bytes), kExtentAlignment);
-    ++segment->live_extents;
-    copy->runs = (copy->Runs() - dropped).bits();
-    tier->UpdateStoredLocked(copy.get());
-    for (size_t i = 0; i < kRecordExtentsMax; ++i) {
-      SegmentPtr holder = copy->extents[i].segment == 0 ? nullptr : tier->segments_->Find(copy->extents[i].segment);
-      if (holder == nullptr) continue;
-      uint64_t offset = uint64_t{holder->slot_offsets[copy->extents[i].slot]} * kExtentAlignment;
-      row.extents.push_back({{holder->id, offset}, copy->layout->extents[i]});
-    }
-    ++tier->cold_counters_.relocated_records;
-    tier->cold_counters_.relocated_bytes += header.extent_bytes();
-    if (!dropped.Empty()) ++tier->cold_counters_.degraded_records;
-  }
-  context->batch.Put(RecordKey(row.sequence), RecordValue(row));
-  context->after.push_back([tier, identity = header.note.identity, its_copy = copy, lost = dropped] {
-    ColdEvents* events = tier->events_;
-    if (events == nullptr) return;
-    events->OnRelocated(identity, its_copy);
-    if (!lost.Empty()) events->OnRunsLost(identity, lost, false);
-  });
-}
-
 void ColdTier::FinishReclaim(std::shared_ptr<ReclaimJob> job) {
   if (reclaim_ != job) return;
   // What moved out must be known to be elsewhere before the old place goes.
@@ -402,67 +251,6 @@ void ColdTier::FinishReclaim(std::shared_ptr<ReclaimJob> job) {
     segments_->Condemn(job->victim);
   }
   job->victim = nullptr;  // Unless a reader has it, its file goes now.
-}
-
-void ColdTier::ReclaimFacts(const std::shared_ptr<ReclaimJob>& job) {
-  removals_at_facts_reclaim_ = removals_;
-  PostToExecutor([this, job] {
-    SegmentReader reader(device_.get(), job->victim->file);
-    std::vector<std::pair<ExtentHeader, std::vector<uint8_t>>> payloads;
-    for (ExtentHeader& header : job->entries) {
-      auto payload = reader.ReadPayload(header);
-      // What cannot be read any more cannot be kept; the index still has the facts themselves.
-      if (payload.ok()) payloads.emplace_back(std::move(header), *std::move(payload));
-    }
-    Post([this, job, payloads = std::move(payloads)]() mutable { KeepFacts(job, std::move(payloads)); });
-  });
-}
-
-// Rewrites what is still needed of the oldest facts segment. Removals are not: what they removed was here, or before.
-void ColdTier::KeepFacts(const std::shared_ptr<ReclaimJob>& job,
-                         std::vector<std::pair<ExtentHeader, std::vector<uint8_t>>> payloads) {
-  auto all_kept = std::make_shared<bool>(true);
-  job->in_flight = 1;  // This function.
-  auto noted = [this, job, all_kept](absl::Status status) {
-    *all_kept &= status.ok();
-    if (--job->in_flight > 0) return;
-    if (*all_kept) return FinishReclaim(job);
-    job->victim->state = SegmentState::kSealed;
-    reclaim_ = nullptr;
-    Post([this] { MaybeReclaim(); });
-  };
-  auto rewrite = [&](ExtentKind kind, ByteSpan payload, uint64_t sequence) {
-    auto item = std::make_unique<TombstoneItem>();
-    item->privileged = true;
-    item->done = noted;
-    item->extents.push_back(MakeFactExtent(kind, payload, sequence));
-    ++job->in_flight;
-    AppendItem(std::move(item));
-  };
-  std::vector<Tombstone> tombstones;
-  for (auto& [header, payload] : payloads) {
-    if (header.kind == ExtentKind::kFact) {
-      auto fact = ParseFact(payload);
-      if (!fact.ok()) continue;
-      auto known = facts_.find(FactKey(fact->kind, fact->name));
-      if (known == facts_.end() || known->second.sequence != header.sequence) continue;
-      ++job->in_flight;
-      AppendItem(MakeFactItem(ExtentKind::kFact, *fact, header.sequence, true, noted));
-    } else if (header.kind == ExtentKind::kTombstones) {
-      auto old = ParseTombstones(payload);
-      if (!old.ok()) continue;
-      for (const Tombstone& tombstone : *old) {
-        bool needed = std::any_of(tombstone.segments.begin(), tombstone.segments.end(),
-                                  [&](uint32_t id) { return id != 0 && segments_->Exists(id); });
-        if (needed) tombstones.push_back(tombstone);
-      }
-    } else if (header.kind == ExtentKind::kNamespaceForgotten) {
-      auto row = ParseNamespaceRow(AsText(payload));
-      if (row.ok() && row->segment_bound > segments_->oldest_id()) rewrite(header.kind, payload, header.sequence);
-    }
-  }
-  if (!tombstones.empty()) rewrite(ExtentKind::kTombstones, SerializeTombstones(tombstones), next_sequence_++);
-  noted(absl::OkStatus());
 }
 
 void ColdTier::OnSegmentRemoved(uint32_t id, const absl::Status& status) {

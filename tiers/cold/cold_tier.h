@@ -157,6 +157,8 @@ class ColdTier final : public Tier, private LogSink {
   SegmentPtr ChooseVictim();
   void StartReclaim(SegmentPtr victim);
   void OnVictimFooter(std::shared_ptr<ReclaimJob> job);
+  // What a moved record leaves behind on the way.
+  static RunMask LeftBehind(const ExtentHeader& header, ColdEvents* events);
   void RelocateNext(const std::shared_ptr<ReclaimJob>& job);
   void OnRelocationRead(const std::shared_ptr<ReclaimJob>& job, ExtentHeader header, RunMask dropped,
                         std::shared_ptr<ChunkPool::Lease> memory, uint64_t head, IoResult result);

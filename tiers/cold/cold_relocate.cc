@@ -1,0 +1,166 @@
+// Moving what the store wants kept out of a segment that is reclaimed.
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/checksum.h"
+#include "base/status.h"
+#include "tiers/cold/cold_items.h"
+
+namespace firn {
+namespace {
+
+// The note of a record without `dropped`.
+RecordNote Without(RecordNote note, RunMask dropped) {
+  for (Part part : kParts) {
+    auto pick = [&](size_t i) -> PrecisionClass& { return part == Part::kK ? note.classes[i].k : note.classes[i].v; };
+    if (dropped.Has(RunKind::kP4, part)) {
+      pick(0) = pick(1) = pick(2);
+    } else if (dropped.Has(RunKind::kP8, part)) {
+      pick(0) = pick(1);
+    }
+  }
+  note.written = note.written - dropped;
+  for (uint32_t i = 0; i < kRunIds; ++i) {
+    if (dropped.Has(i)) note.run_bytes[i] = 0;
+  }
+  return note;
+}
+
+}  // namespace
+
+// What a packed record leaves behind when it is rewritten: its finest plane, unless that is protected or the store
+// wants it kept.
+RunMask ColdTier::LeftBehind(const ExtentHeader& header, ColdEvents* events) {
+  if (!header.has_record_header) return {};
+  for (RunKind kind : {RunKind::kP8, RunKind::kP4}) {
+    RunMask plane = (header.shape.runs & RunMask::Both(kind)) - header.note.protect;
+    if (plane.Empty()) continue;
+    return events->JudgeReclaim(header.note.identity, plane) == ReclaimVerdict::kDrop ? plane : RunMask();
+  }
+  return {};
+}
+
+void ColdTier::RelocateNext(const std::shared_ptr<ReclaimJob>& job) {
+  constexpr uint32_t kInFlightMax = 8;
+  while (!job->relocate.empty() && job->in_flight < kInFlightMax) {
+    auto [header, dropped] = std::move(job->relocate.front());
+    job->relocate.pop_front();
+    uint64_t from = AlignDown(header.place.offset, kIoAlignment);
+    uint64_t head = header.place.offset - from;
+    uint64_t bytes = AlignUp(head + ExtentEnd(header.shape, header.note.run_bytes), kIoAlignment);
+    auto memory = ChunkPool::Lease::OnHeap(bytes);
+    ++job->in_flight;
+    BeginTask();
+    device_->Read(job->victim->file, from, memory->pieces()[0].first(bytes),
+                  [this, job, header = std::move(header), dropped = dropped, memory, head](IoResult result) mutable {
+                    Post([this, job, header = std::move(header), dropped, memory = std::move(memory), head,
+                          result = std::move(result)]() mutable {
+                      OnRelocationRead(job, std::move(header), dropped, std::move(memory), head, std::move(result));
+                    });
+                    EndTask();
+                  });
+  }
+  if (job->relocate.empty() && job->in_flight == 0) FinishReclaim(job);
+}
+
+void ColdTier::OnRelocationRead(const std::shared_ptr<ReclaimJob>& job, ExtentHeader header, RunMask dropped,
+                                std::shared_ptr<ChunkPool::Lease> memory, uint64_t head, IoResult result) {
+  ByteSpan extent = ByteSpan(memory->pieces()[0]).subspan(head, ExtentEnd(header.shape, header.note.run_bytes));
+  auto stored = result.bytes >= head + extent.size()
+                    ? ParseExtentHeader(extent, job->victim->salt)
+                    : absl::StatusOr<ExtentHeader>(DataLoss("the extent could not be read"));
+  bool good = result.status.ok() && stored.ok() && stored->sequence == header.sequence &&
+              stored->shape == header.shape &&
+              Crc64(extent.subspan(stored->header_bytes()), stored->sequence) == stored->payload_crc;
+  ColdCopyPtr copy;
+  size_t index = 0;
+  size_t siblings = 0;
+  {
+    std::lock_guard lock(mu_);
+    copy = LiveCopyLocked(*job, header, &index);
+    for (size_t i = 1; copy != nullptr && i < kRecordExtentsMax; ++i) siblings += copy->extents[i].segment != 0 ? 1 : 0;
+  }
+  if (!good || copy == nullptr) {
+    if (copy != nullptr) DropExtents(job, {header});
+    --job->in_flight;
+    return RelocateNext(job);
+  }
+  RecordNote note = Without(stored->note, dropped);
+  ByteSpan record_header;
+  if (stored->has_record_header) record_header = extent.subspan(stored->header_bytes(), note.header_bytes);
+  ExtentShape shape{stored->shape.runs - dropped,
+                    static_cast<uint32_t>(AlignUp(kExtentHeaderBytesMax + record_header.size(), kExtentAlignment))};
+  DraftExtent moved{stored->stream, shape, ChunkPool::Lease::OnHeap(ExtentEnd(shape, note.run_bytes))};
+  for (uint32_t i = 0; i < kRunIds; ++i) {
+    if (!shape.runs.Has(i)) continue;
+    CopyScattered(RunBytes(extent.subspan(RunOffset(stored->shape, stored->note.run_bytes, i), note.run_bytes[i])),
+                  SpanAt(*moved.memory, RunOffset(shape, note.run_bytes, i), note.run_bytes[i]));
+  }
+  auto item = std::make_unique<RelocateItem>();
+  item->job = job;
+  item->copy = std::move(copy);
+  item->old_header = *stored;
+  item->dropped = dropped;
+  item->privileged = true;
+  // Siblings are not named: where they are is the index's to know, and a relocated record was whole once.
+  item->extents.push_back(FinishExtent(std::move(moved), note, record_header, stored->sequence, 0, true));
+  AppendItem(std::move(item));
+}
+
+void ColdTier::RelocateItem::Settled(ColdTier* tier, SettleContext* context) {
+  // The job goes on, or ends, only once what follows from this item has been done.
+  bool failed = !status.ok();
+  context->after.push_back([tier, its_job = job, old = old_header, failed] {
+    // What could not be moved goes the way of what is dropped: its old place is given up.
+    if (failed) tier->DropExtents(its_job, {old});
+    --its_job->in_flight;
+    tier->RelocateNext(its_job);
+  });
+  if (failed) return;
+  const ExtentHeader& header = extents[0].header;
+  RecordRow row{header.sequence, header.note, {}};
+  {
+    std::lock_guard lock(tier->mu_);
+    size_t index = 0;
+    if (tier->LiveCopyLocked(*job, old_header, &index) != copy) {
+      // Forgotten on the way: what was written is one more place that must not bring it back.
+      if (auto tombstone = TombstoneOf(*this)) tier->forgotten_.push_back(*tombstone);
+      tier->forgotten_urgent_ = true;
+      return;
+    }
+    tier->UnlinkExtentLocked(copy.get(), index);
+    ColdLayout layout = *copy->layout;
+    for (uint32_t i = 0; i < kRunIds; ++i) {
+      if (dropped.Has(i)) layout.run_bytes[i] = 0;
+    }
+    layout.extents[index] = header.shape;
+    copy->layout = tier->layouts_.Intern(layout);
+    const SegmentPtr& segment = extents[0].segment;
+    copy->extents[index] = {segment->id, static_cast<uint32_t>(segment->slots.size())};
+    segment->slots.push_back(copy);
+    segment->slot_offsets.push_back(static_cast<uint32_t>(header.place.offset / kExtentAlignment));
+    segment->live_bytes += AlignUp(ExtentEnd(header.shape, header.note.run_bytes), kExtentAlignment);
+    ++segment->live_extents;
+    copy->runs = (copy->Runs() - dropped).bits();
+    tier->UpdateStoredLocked(copy.get());
+    for (size_t i = 0; i < kRecordExtentsMax; ++i) {
+      SegmentPtr holder = copy->extents[i].segment == 0 ? nullptr : tier->segments_->Find(copy->extents[i].segment);
+      if (holder == nullptr) continue;
+      uint64_t offset = uint64_t{holder->slot_offsets[copy->extents[i].slot]} * kExtentAlignment;
+      row.extents.push_back({{holder->id, offset}, copy->layout->extents[i]});
+    }
+    ++tier->cold_counters_.relocated_records;
+    tier->cold_counters_.relocated_bytes += header.extent_bytes();
+    if (!dropped.Empty()) ++tier->cold_counters_.degraded_records;
+  }
+  context->batch.Put(RecordKey(row.sequence), RecordValue(row));
+  context->after.push_back([tier, identity = header.note.identity, its_copy = copy, lost = dropped] {
+    ColdEvents* events = tier->events_;
+    if (events == nullptr) return;
+    events->OnRelocated(identity, its_copy);
+    if (!lost.Empty()) events->OnRunsLost(identity, lost, false);
+  });
+}
+
+}  // namespace firn
