@@ -35,8 +35,8 @@ Digest ChainedBlockKey(const BlockKeyInput& input) {
   return Sha256(writer.bytes());
 }
 
-std::vector<Digest> ChainedBlockKeys(ByteSpan model_fingerprint, std::span<const uint32_t> tokens, uint32_t block_tokens,
-                                     std::span<const std::string_view> extras, bool with_tail) {
+std::vector<Digest> ChainedBlockKeys(ByteSpan model_fingerprint, std::span<const uint32_t> tokens,
+                                     uint32_t block_tokens, std::span<const std::string_view> extras, bool with_tail) {
   FIRN_CHECK(block_tokens > 0);
   std::vector<Digest> keys;
   BlockKeyInput input{.model_fingerprint = model_fingerprint, .parent = {}, .tokens = {}, .extras = extras};
@@ -51,9 +51,11 @@ std::vector<Digest> ChainedBlockKeys(ByteSpan model_fingerprint, std::span<const
 }
 
 absl::StatusOr<Digest> OpaqueBlockKey(ByteSpan key) {
-  if (key.empty()) return InvalidArgument("a block key of 0 bytes was given; a key has 1 to {} bytes", kOpaqueKeyBytesMax);
+  if (key.empty())
+    return InvalidArgument("a block key of 0 bytes was given; a key has 1 to {} bytes", kOpaqueKeyBytesMax);
   if (key.size() > kOpaqueKeyBytesMax) {
-    return InvalidArgument("a block key of {} bytes was given; a key has 1 to {} bytes", key.size(), kOpaqueKeyBytesMax);
+    return InvalidArgument("a block key of {} bytes was given; a key has 1 to {} bytes", key.size(),
+                           kOpaqueKeyBytesMax);
   }
   ByteWriter writer;
   writer.WriteBytes(AsBytes(kOpaqueDomain));

@@ -10,7 +10,8 @@ namespace firn {
 namespace {
 
 // The encoding written out by hand: the test does not share code with the implementation.
-std::string Encoding(std::string model, std::optional<Digest> parent, std::vector<uint32_t> tokens, std::vector<std::string> extras) {
+std::string Encoding(std::string model, std::optional<Digest> parent, std::vector<uint32_t> tokens,
+                     std::vector<std::string> extras) {
   auto u32 = [](uint32_t v) { return std::string(reinterpret_cast<char*>(&v), 4); };
   std::string out("firn.key.v1\0", 12);
   out += "M" + u32(static_cast<uint32_t>(model.size())) + model + "P";
@@ -33,7 +34,8 @@ TEST(BlockKey, C43_key_hash_vectors) {
   for (const auto& tokens : std::vector<std::vector<uint32_t>>{{}, {0}, sixteen, {0x80000000u, 0xFFFFFFFFu}}) {
     Digest key = Key("model", std::nullopt, tokens);
     EXPECT_EQ(key, Sha256(AsBytes(Encoding("model", std::nullopt, tokens, {}))));
-    EXPECT_EQ(Key("model", key, tokens, {"lora-7", ""}), Sha256(AsBytes(Encoding("model", key, tokens, {"lora-7", ""}))));
+    EXPECT_EQ(Key("model", key, tokens, {"lora-7", ""}),
+              Sha256(AsBytes(Encoding("model", key, tokens, {"lora-7", ""}))));
   }
 }
 

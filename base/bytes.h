@@ -1,7 +1,7 @@
 // Spans of bytes and little-endian access to them. Every persistent format of the project is little-endian.
 //
-// Readers and writers are bounds-checked: a reader that runs past the end turns !ok() and returns zeros from then on, so a
-// parser may check once at the end. Not thread-safe; they borrow the memory they are given.
+// Readers and writers are bounds-checked: a reader that runs past the end turns !ok() and returns zeros from then on,
+// so a parser may check once at the end. Not thread-safe; they borrow the memory they are given.
 #pragma once
 
 #include <cstdint>
@@ -17,28 +17,21 @@ namespace firn {
 using ByteSpan = std::span<const uint8_t>;
 using MutableByteSpan = std::span<uint8_t>;
 
-inline ByteSpan AsBytes(std::string_view text) {
-  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
-}
-inline std::string_view AsText(ByteSpan bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
+inline ByteSpan AsBytes(std::string_view text) { return {reinterpret_cast<const uint8_t*>(text.data()), text.size()}; }
+inline std::string_view AsText(ByteSpan bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "FirnKV's formats are read and written in place");
 
 template <typename T>
-  requires std::is_trivially_copyable_v<T>
-T LoadLe(const uint8_t* source) {
+requires std::is_trivially_copyable_v<T> T LoadLe(const uint8_t* source) {
   T value;
   std::memcpy(&value, source, sizeof(T));
   return value;
 }
 
 template <typename T>
-  requires std::is_trivially_copyable_v<T>
-void StoreLe(uint8_t* target, T value) {
-  std::memcpy(target, &value, sizeof(T));
-}
+requires std::is_trivially_copyable_v<T>
+void StoreLe(uint8_t* target, T value) { std::memcpy(target, &value, sizeof(T)); }
 
 class ByteReader {
  public:

@@ -1,7 +1,8 @@
 // Assertions that stay on in release builds.
 //
 // FIRN_CHECK(condition) ends the process with file, line and the failed expression when a programmer's error is found.
-// Bad input is never a programmer's error: it is answered with a Status. FIRN_DCHECK is for checks too dear for release.
+// Bad input is never a programmer's error: it is answered with a Status. FIRN_DCHECK is for checks too dear for
+// release.
 #pragma once
 
 #include <cstdio>
@@ -15,9 +16,9 @@ namespace firn::base_internal {
 }
 }  // namespace firn::base_internal
 
-#define FIRN_CHECK(condition)                                                \
-  (__builtin_expect(static_cast<bool>(condition), 1)                         \
-       ? static_cast<void>(0)                                                \
+#define FIRN_CHECK(condition)                        \
+  (__builtin_expect(static_cast<bool>(condition), 1) \
+       ? static_cast<void>(0)                        \
        : ::firn::base_internal::CheckFailed(__FILE__, __LINE__, #condition))
 
 #ifdef FIRN_DEBUG

@@ -4,8 +4,6 @@
 
 namespace firn {
 
-uint64_t Crc64(ByteSpan bytes, uint64_t seed) {
-  return crc64_ecma_refl(seed, bytes.data(), bytes.size());
-}
+uint64_t Crc64(ByteSpan bytes, uint64_t seed) { return crc64_ecma_refl(seed, bytes.data(), bytes.size()); }
 
 }  // namespace firn

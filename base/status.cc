@@ -52,8 +52,7 @@ absl::StatusCode CodeOfErrno(int error_number) {
 absl::Status ErrnoStatus(int error_number, const std::string& what) {
   char buffer[256];
   const char* text = strerror_r(error_number, buffer, sizeof(buffer));
-  absl::Status status(CodeOfErrno(error_number),
-                      fmt::format("{}: {} (errno {})", what, text, error_number));
+  absl::Status status(CodeOfErrno(error_number), fmt::format("{}: {} (errno {})", what, text, error_number));
   status.SetPayload(kErrnoPayload, absl::Cord(std::to_string(error_number)));
   return status;
 }

@@ -73,10 +73,10 @@ inline std::string Message(const absl::Status& status) {
 #define FIRN_CONCAT(a, b) FIRN_CONCAT_INNER(a, b)
 
 // Returns from the enclosing function when `expression`, a Status, is not OK.
-#define FIRN_RETURN_IF_ERROR(expression)              \
-  do {                                                \
-    absl::Status firn_status_ = (expression);         \
-    if (!firn_status_.ok()) return firn_status_;      \
+#define FIRN_RETURN_IF_ERROR(expression)         \
+  do {                                           \
+    absl::Status firn_status_ = (expression);    \
+    if (!firn_status_.ok()) return firn_status_; \
   } while (false)
 
 // Declares or assigns `target` from a StatusOr, or returns its error.

@@ -15,8 +15,9 @@ struct Unit {
   double scale;
 };
 
-constexpr Unit kByteUnits[] = {{"B", 1},     {"KB", 1e3},     {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12},
-                               {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824}, {"TiB", 1099511627776.0}};
+constexpr Unit kByteUnits[] = {{"B", 1},         {"KB", 1e3},         {"MB", 1e6},
+                               {"GB", 1e9},      {"TB", 1e12},        {"KiB", 1024},
+                               {"MiB", 1048576}, {"GiB", 1073741824}, {"TiB", 1099511627776.0}};
 constexpr Unit kTimeUnits[] = {{"ms", 1}, {"s", 1e3}, {"m", 6e4}, {"h", 3.6e6}, {"d", 8.64e7}};
 
 template <size_t N>

@@ -42,11 +42,11 @@ if(FIRN_CCACHE)
   set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
 endif()
 
-# CUDA is used where it is found; FIRN_CUDA=OFF builds the same store without a GPU tier.
+# CUDA sources are built where a compiler for them is found; everything else builds the same without.
 include(CheckLanguage)
 check_language(CUDA)
 if(CMAKE_CUDA_COMPILER)
-  option(FIRN_CUDA "Build the GPU tier" ON)
+  option(FIRN_CUDA "Build CUDA sources" ON)
 else()
-  option(FIRN_CUDA "Build the GPU tier" OFF)
+  option(FIRN_CUDA "Build CUDA sources" OFF)
 endif()

@@ -1,4 +1,5 @@
-// NaN and Inf are found wherever they are, in every type, however the run is cut into spans; nothing else is taken for one.
+// NaN and Inf are found wherever they are, in every type, however the run is cut into spans; nothing else is taken for
+// one.
 #include <gtest/gtest.h>
 
 #include "base/status.h"
@@ -42,7 +43,9 @@ bool NonFinite(DType dtype, const std::vector<uint8_t>& k, size_t cut) {
 TEST(NonFinite, C06_found_at_every_place_and_never_elsewhere) {
   for (const TypeCase& type : Cases()) {
     std::vector<uint8_t> k(kTokens * type.value_bytes);
-    auto set = [&](size_t at, uint16_t value) { std::memcpy(k.data() + at * type.value_bytes, &value, type.value_bytes); };
+    auto set = [&](size_t at, uint16_t value) {
+      std::memcpy(k.data() + at * type.value_bytes, &value, type.value_bytes);
+    };
     for (size_t i = 0; i < kTokens; ++i) set(i, type.ordinary[i % type.ordinary.size()]);
     for (size_t cut = 0; cut <= k.size(); ++cut) {
       ASSERT_FALSE(NonFinite(type.dtype, k, cut)) << DTypeName(type.dtype) << " cut at " << cut;

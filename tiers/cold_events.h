@@ -1,9 +1,9 @@
 // What a persistent tier tells the store, and asks it.
 //
-// A cold tier reclaims whole segments by itself. Before a segment goes it asks what each live record in it is worth, and it
-// reports what left. At start it hands over what survived.
-// Threads: called from the tier's executor with no lock of the tier held (implementations take the store's lock, under which
-// the store asks tiers for their usage); implementations must not block on I/O and must not call back into Reclaim.
+// A cold tier reclaims whole segments by itself. Before a segment goes it asks what each live record in it is worth,
+// and it reports what left. At start it hands over what survived. Threads: called from the tier's executor with no lock
+// of the tier held (implementations take the store's lock, under which the store asks tiers for their usage);
+// implementations must not block on I/O and must not call back into Reclaim.
 #pragma once
 
 #include <cstdint>
@@ -45,8 +45,8 @@ class ColdEvents {
   virtual ~ColdEvents() = default;
   // Asked for every live record of a segment chosen for reclaim; `leaving` are its runs in that segment.
   virtual ReclaimVerdict JudgeReclaim(const Identity& identity, RunMask leaving) = 0;
-  // `lost` runs of the record are gone (reclaimed, or found damaged or missing). If the record cannot be decoded any more,
-  // `whole` is true and the tier has already forgotten it.
+  // `lost` runs of the record are gone (reclaimed, or found damaged or missing). If the record cannot be decoded any
+  // more, `whole` is true and the tier has already forgotten it.
   virtual void OnRunsLost(const Identity& identity, RunMask lost, bool whole) = 0;
   // A record was rewritten elsewhere; the index must refer to `copy` from now on.
   virtual void OnRelocated(const Identity& identity, const CopyPtr& copy) = 0;

@@ -112,8 +112,8 @@ class Tier {
 
   // The index no longer refers to this copy: a persistent medium forgets it, so that it does not come back after a
   // restart. In memory, what is left of the copy's bytes counts as held_bytes from then on, until the last reader drops
-  // it; so there it is also called for a copy that its narrowed form replaced. If a later commit of the same identity, or
-  // a relocation, has superseded the copy, what superseded it stays.
+  // it; so there it is also called for a copy that its narrowed form replaced. If a later commit of the same identity,
+  // or a relocation, has superseded the copy, what superseded it stays.
   void Forget(const CopyPtr& copy, const Identity& identity) { ForgetImpl(copy, identity); }
 
   // Completes when everything committed before is durable. Volatile media complete at once.

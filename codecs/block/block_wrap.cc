@@ -17,8 +17,8 @@ constexpr uint64_t Lanes(Word word) {
   return lanes;
 }
 
-// Not zero where any lane of `bits` has all bits of `exponent` set: those lanes become 0, and a lane of 0 is the lowest one that
-// borrows into its own top bit when 1 is taken from each.
+// Not zero where any lane of `bits` has all bits of `exponent` set: those lanes become 0, and a lane of 0 is the lowest
+// one that borrows into its own top bit when 1 is taken from each.
 template <typename Word>
 uint64_t SpecialLanes(uint64_t bits, Word exponent) {
   constexpr Word kTop = static_cast<Word>(Word{1} << (8 * sizeof(Word) - 1));
@@ -60,7 +60,8 @@ bool PartHasNonFinite(const EncodedBlock& source, Part part) {
     case DType::kBf16:
       return AnySpecial<uint16_t>(whole, 0x7F80) || AnySpecial<uint16_t>(exact, 0x7F80);
     case DType::kFp8E4m3:
-      return AnySpecial<uint8_t>(whole, 0x7F) || AnySpecial<uint8_t>(exact, 0x7F) || AnySpecial<uint32_t>(scales, 0x7F800000);
+      return AnySpecial<uint8_t>(whole, 0x7F) || AnySpecial<uint8_t>(exact, 0x7F) ||
+             AnySpecial<uint32_t>(scales, 0x7F800000);
     case DType::kFp8E5m2:
       return AnySpecial<uint8_t>(whole, 0x7C) || AnySpecial<uint8_t>(exact, 0x7C) ||
              AnySpecial<uint32_t>(scales, 0x7F800000);

@@ -36,7 +36,8 @@ constexpr StoreStatRow kStore[] = {
      &StoreStats::error_gate_stops},
     {"shutdown_dropped", kCounter, "Blocks dropped because the shutdown budget was spent.",
      &StoreStats::shutdown_dropped},
-    {"exact_token_bytes", kGauge, "Bytes of leading tokens kept exact.", &StoreStats::exact_token_bytes},
+    {"exact_token_bytes", kCounter, "Bytes of leading tokens written exact beside codes.",
+     &StoreStats::exact_token_bytes},
     {"events_lost", kCounter, "Events overwritten before a watcher had read them.", &StoreStats::events_lost},
 };
 

@@ -61,18 +61,20 @@ absl::StatusOr<uint8_t> AdminService::TierByName(const std::string& name) const 
 
 AdminService::Unary* AdminService::Clear(Context* context, const v1::ClearRequest* request,
                                          v1::ClearResponse* response) {
-  return Answer(core_, context, Method::kClear, [=, this](Store* store) -> absl::Status {
+  return AnswerLater(core_, context, Method::kClear, [=, this](Store* store, UnaryDone done) mutable {
     Store::ClearScope scope;
     if (!request->namespace_fingerprint().empty()) {
-      FIRN_ASSIGN_OR_RETURN(NamespacePtr ns,
-                            core_->FindNamespace(store, request->namespace_fingerprint(), caller_.tenant));
-      scope.ns = ns->id;
+      auto ns = core_->FindNamespace(store, request->namespace_fingerprint(), caller_.tenant);
+      if (!ns.ok()) return done(ns.status());
+      scope.ns = (*ns)->id;
     }
     if (!request->tier().empty()) {
-      FIRN_ASSIGN_OR_RETURN(scope.tier, TierByName(request->tier()));
+      auto tier = TierByName(request->tier());
+      if (!tier.ok()) return done(tier.status());
+      scope.tier = *tier;
     }
     response->set_copies_removed(store->Clear(scope));
-    return absl::OkStatus();
+    store->SyncRemovals(std::move(done));
   });
 }
 

@@ -197,11 +197,12 @@ KvService::Unary* KvService::Touch(Context* context, const v1::TouchRequest* req
 }
 
 KvService::Unary* KvService::Delete(Context* context, const v1::DeleteRequest* request, v1::BatchResponse* response) {
-  return Answer(core_, context, Method::kDelete, [=, this](Store* store) -> absl::Status {
-    FIRN_ASSIGN_OR_RETURN(NamespacePtr ns, Namespace(store, request->namespace_fingerprint()));
-    FIRN_RETURN_IF_ERROR(CheckBatch(request->keys_size()));
-    EachKey(request->keys(), response, [&](const Digest& key) { return store->Delete(ns->id, key); });
-    return absl::OkStatus();
+  return AnswerLater(core_, context, Method::kDelete, [=, this](Store* store, UnaryDone done) mutable {
+    auto ns = Namespace(store, request->namespace_fingerprint());
+    absl::Status refused = ns.ok() ? CheckBatch(request->keys_size()) : ns.status();
+    if (!refused.ok()) return done(refused);
+    EachKey(request->keys(), response, [&](const Digest& key) { return store->Delete((*ns)->id, key); });
+    store->SyncRemovals(std::move(done));
   });
 }
 

@@ -32,7 +32,8 @@ DaemonProcess::DaemonProcess(DaemonOptions options) : options_(std::move(options
   config << "state_dir = \"" << (folder_ / "state").string() << "\"\n"
          << "runtime_dir = \"" << (folder_ / "run").string() << "\"\n"
          << "[admin]\nhttp = \"off\"\n"
-         << "[[tier]]\nname = \"hot\"\nmedium = \"dram\"\ncapacity = \"" << options_.hot_capacity << "\"\nprecision = \"exact\"\n"
+         << "[[tier]]\nname = \"hot\"\nmedium = \"dram\"\ncapacity = \"" << options_.hot_capacity
+         << "\"\nprecision = \"exact\"\n"
          << "[[tier]]\nname = \"warm\"\nmedium = \"dram\"\ncapacity = \"" << options_.warm_capacity
          << "\"\nprecision = \"int8\"\nleast = \"int4\"\n"
          << "[[tier]]\nname = \"cold\"\nmedium = \"nvme\"\ncapacity = \"" << options_.cold_capacity << "\"\npath = \""

@@ -1,6 +1,7 @@
 // A firnd of its own for a test: a folder, a configuration, a process that can be started, stopped and killed.
 //
-// Threads: one thread drives it. Everything lies in a new folder under TMPDIR, removed with the object. Waits are bounded.
+// Threads: one thread drives it. Everything lies in a new folder under TMPDIR, removed with the object. Waits are
+// bounded.
 #pragma once
 
 #include <sys/types.h>
@@ -31,7 +32,7 @@ class DaemonProcess {
 
   // Starts it and waits until it answers as ready. The time it took is ready_ms().
   absl::Status Start(int64_t timeout_ms = 30'000);
-  void KillNow();                                   // SIGKILL; returns when it is gone.
+  void KillNow();  // SIGKILL; returns when it is gone.
   // SIGTERM; the exit status, or -1 when it did not end in time and was killed.
   int Terminate(int64_t timeout_ms = 30'000);
 

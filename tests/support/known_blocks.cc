@@ -74,8 +74,8 @@ double ErrorLimit(firnkv::Precision precision) {
   return 0.6;
 }
 
-firnkv::PutResult PutKnown(firnkv::Client& client, const firnkv::Namespace& ns, const KnownModel& model, uint64_t number,
-                           const firnkv::PutOptions& options) {
+firnkv::PutResult PutKnown(firnkv::Client& client, const firnkv::Namespace& ns, const KnownModel& model,
+                           uint64_t number, const firnkv::PutOptions& options) {
   std::vector<uint16_t> values = KnownValues(model, number);
   const auto* bytes = reinterpret_cast<const uint8_t*>(values.data());
   firnkv::PutItem item;
@@ -88,8 +88,8 @@ firnkv::PutResult PutKnown(firnkv::Client& client, const firnkv::Namespace& ns, 
   return std::move((*results)[0]);
 }
 
-firnkv::GetResult GetKnown(firnkv::Client& client, const firnkv::Namespace& ns, const KnownModel& model, uint64_t number,
-                           double* error, const firnkv::GetOptions& options) {
+firnkv::GetResult GetKnown(firnkv::Client& client, const firnkv::Namespace& ns, const KnownModel& model,
+                           uint64_t number, double* error, const firnkv::GetOptions& options) {
   std::vector<uint16_t> values(2 * model.part_values());
   auto* bytes = reinterpret_cast<uint8_t*>(values.data());
   firnkv::GetItem item;

@@ -1,7 +1,7 @@
 // Blocks whose values follow from their number, so that whoever reads one can tell whether the bytes are right.
 //
-// Threads: values. Values are FP16: smooth along channels with noise of the block's own, so that another block's bytes, or a
-// mixture, are far outside the error of any precision.
+// Threads: values. Values are FP16: smooth along channels with noise of the block's own, so that another block's bytes,
+// or a mixture, are far outside the error of any precision.
 #pragma once
 
 #include <cstdint>
@@ -36,11 +36,11 @@ double KnownError(const KnownModel& model, uint64_t number, std::span<const uint
 double ErrorLimit(firnkv::Precision precision);
 
 // Puts block `number`; the result of its one item.
-firnkv::PutResult PutKnown(firnkv::Client& client, const firnkv::Namespace& ns, const KnownModel& model, uint64_t number,
-                           const firnkv::PutOptions& options = {});
+firnkv::PutResult PutKnown(firnkv::Client& client, const firnkv::Namespace& ns, const KnownModel& model,
+                           uint64_t number, const firnkv::PutOptions& options = {});
 
 // Gets block `number` as FP16. `*error` is its error where the status is OK.
-firnkv::GetResult GetKnown(firnkv::Client& client, const firnkv::Namespace& ns, const KnownModel& model, uint64_t number,
-                           double* error, const firnkv::GetOptions& options = {});
+firnkv::GetResult GetKnown(firnkv::Client& client, const firnkv::Namespace& ns, const KnownModel& model,
+                           uint64_t number, double* error, const firnkv::GetOptions& options = {});
 
 }  // namespace firn

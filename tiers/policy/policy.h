@@ -1,8 +1,9 @@
-// Which copies leave a tier first: the seam behind which policies live. Pure: no I/O, no clock, no allocation per decision.
+// Which copies leave a tier first: the seam behind which policies live. Pure: no I/O, no clock, no allocation per
+// decision.
 //
-// A policy orders the copies of each tier by worth. It knows them only as node ids that the store gives out, small and reused,
-// and asks the store who a node's parent is. The store asks for the coldest nodes and judges each one itself (pins, moves in
-// flight, hotter children), so that protection rules live in one place and policies only order.
+// A policy orders the copies of each tier by worth. It knows them only as node ids that the store gives out, small and
+// reused, and asks the store who a node's parent is. The store asks for the coldest nodes and judges each one itself
+// (pins, moves in flight, hotter children), so that protection rules live in one place and policies only order.
 // Threads: not thread-safe; the store calls it under its lock. Limits: 8 tiers.
 #pragma once
 
@@ -26,8 +27,8 @@ class PolicyView {
   virtual NodeId ParentNode(NodeId node) const = 0;
 };
 
-// What may be done with a node: copies that still have planes to give are apart from those that have not, since planes go
-// before blocks do.
+// What may be done with a node: copies that still have planes to give are apart from those that have not, since planes
+// go before blocks do.
 enum class NodeKind : uint8_t { kDegradable = 0, kNarrow = 1 };
 
 enum class Verdict : uint8_t {
@@ -49,7 +50,8 @@ class Policy {
   // The worker says that it will not come back soon.
   virtual void Cool(NodeId node) = 0;
 
-  // Appends up to `limit` nodes of the tier to `victims`, coldest first, that `judge` takes. Looks at each node at most once.
+  // Appends up to `limit` nodes of the tier to `victims`, coldest first, that `judge` takes. Looks at each node at most
+  // once.
   virtual void Coldest(uint8_t tier, NodeKind kind, size_t limit, absl::FunctionRef<Verdict(NodeId)> judge,
                        std::vector<NodeId>* victims) = 0;
   virtual size_t Count(uint8_t tier, NodeKind kind) const = 0;

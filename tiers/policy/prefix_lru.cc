@@ -69,8 +69,8 @@ void PrefixLru::Remove(NodeId node) {
 void PrefixLru::ChangeKind(NodeId node, NodeKind kind) {
   uint8_t list = static_cast<uint8_t>((links_[node].list & ~1) | static_cast<uint8_t>(kind));
   if (links_[node].list == list) return;
-  // A degraded copy was the coldest of its kind; among the narrow ones it is filed as just degraded, which keeps the order in
-  // which the planes were taken.
+  // A degraded copy was the coldest of its kind; among the narrow ones it is filed as just degraded, which keeps the
+  // order in which the planes were taken.
   Unlink(node);
   LinkWarmest(list, node);
 }

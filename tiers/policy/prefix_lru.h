@@ -1,9 +1,9 @@
 // Prefix-aware LRU: least recently used first, and of one use of a chain the leaves before their parents.
 //
-// A block is only useful while its whole prefix is there, so a use of a block is a use of its ancestors. Moving a whole chain to
-// the front at every access would cost its length; instead a block used right after its parent is filed just behind it, and
-// ancestors are moved only when they have grown stale. A chain used in order costs O(1) a block.
-// Memory: 16 bytes a node id.
+// A block is only useful while its whole prefix is there, so a use of a block is a use of its ancestors. Moving a whole
+// chain to the front at every access would cost its length; instead a block used right after its parent is filed just
+// behind it, and ancestors are moved only when they have grown stale. A chain used in order costs O(1) a block. Memory:
+// 16 bytes a node id.
 #pragma once
 
 #include <array>
@@ -46,7 +46,9 @@ class PrefixLru final : public Policy {
     size_t count = 0;
   };
 
-  static uint8_t ListOf(uint8_t tier, NodeKind kind) { return static_cast<uint8_t>(tier * 2 + static_cast<uint8_t>(kind)); }
+  static uint8_t ListOf(uint8_t tier, NodeKind kind) {
+    return static_cast<uint8_t>(tier * 2 + static_cast<uint8_t>(kind));
+  }
   void Unlink(NodeId node);
   void LinkWarmest(uint8_t list, NodeId node);
   void LinkColdest(uint8_t list, NodeId node);

@@ -20,7 +20,8 @@ class FakeView final : public PolicyView {
 
 std::vector<NodeId> TakeAll(PrefixLru& lru, uint8_t tier, size_t limit = 1000) {
   std::vector<NodeId> victims;
-  lru.Coldest(tier, NodeKind::kNarrow, limit, [](NodeId) { return Verdict::kTake; }, &victims);
+  lru.Coldest(
+      tier, NodeKind::kNarrow, limit, [](NodeId) { return Verdict::kTake; }, &victims);
   return victims;
 }
 
@@ -54,15 +55,19 @@ TEST(PrefixLru, SkippedNodesAreLookedAtOnceAndMoveAway) {
   for (NodeId n = 0; n < 10; ++n) lru.Insert(0, n, NodeKind::kNarrow);
   std::map<NodeId, int> looks;
   std::vector<NodeId> victims;
-  lru.Coldest(0, NodeKind::kNarrow, 2, [&](NodeId n) {
-    ++looks[n];
-    return n < 5 ? Verdict::kSkip : Verdict::kTake;
-  }, &victims);
+  lru.Coldest(
+      0, NodeKind::kNarrow, 2,
+      [&](NodeId n) {
+        ++looks[n];
+        return n < 5 ? Verdict::kSkip : Verdict::kTake;
+      },
+      &victims);
   EXPECT_EQ(victims, (std::vector<NodeId>{5, 6}));
   for (auto& [node, count] : looks) EXPECT_EQ(count, 1) << node;
   EXPECT_EQ(lru.Order(0, NodeKind::kNarrow).front(), 5u);
   victims.clear();
-  lru.Coldest(0, NodeKind::kNarrow, 2, [](NodeId) { return Verdict::kSkip; }, &victims);
+  lru.Coldest(
+      0, NodeKind::kNarrow, 2, [](NodeId) { return Verdict::kSkip; }, &victims);
   EXPECT_TRUE(victims.empty());
   EXPECT_EQ(lru.Count(0, NodeKind::kNarrow), 10u);
 }

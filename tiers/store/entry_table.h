@@ -1,8 +1,8 @@
 // The index's memory: one entry a shard of a block, one held copy a tier it is in, in slabs with small reusable ids.
 //
-// Ids instead of pointers keep an entry at 96 bytes and a held copy at 40 (docs/performance.md states the measured total), and
-// make links cheap. Addresses are stable for the life of an entry.
-// Threads: not thread-safe; the store's lock guards it.
+// Ids instead of pointers keep an entry at 96 bytes and a held copy at 40 (docs/performance.md states the measured
+// total), and make links cheap. Addresses are stable for the life of an entry. Threads: not thread-safe; the store's
+// lock guards it.
 #pragma once
 
 #include <cstdint>
@@ -71,7 +71,7 @@ struct HeldCopy {
 static_assert(sizeof(HeldCopy) <= 40);
 
 struct Entry {
-  static constexpr uint16_t kUsed = 1, kMoving = 2, kNonFinite = 4, kGated = 8;
+  static constexpr uint16_t kUsed = 1, kMoving = 2, kNonFinite = 4;
 
   Digest key;
   uint64_t generation = 0;

@@ -38,7 +38,8 @@ TEST(EntryTable, CopiesAreOrderedHotToCold) {
 
 TEST(EntryTable, ErasingAParentLeavesOrphans) {
   EntryTable table;
-  EntryId parent = table.Insert(Name(0)), a = table.Insert(Name(6)), b = table.Insert(Name(12)), c = table.Insert(Name(18));
+  EntryId parent = table.Insert(Name(0)), a = table.Insert(Name(6)), b = table.Insert(Name(12)),
+          c = table.Insert(Name(18));
   for (EntryId child : {a, b, c}) table.LinkParent(child, parent);
   table.Erase(b);
   EXPECT_EQ(table.entry(parent).first_child, c);

@@ -1,7 +1,7 @@
 // A tier of plain heap memory for tests of the store: any capacity, persistent or not, with faults on demand.
 //
-// It must survive: commits that fail, reads that fail or return damaged bytes, completions that come late and on the executor.
-// Bytes of copies are counted exactly, so a test can compare used with a recount. Thread-safe.
+// It must survive: commits that fail, reads that fail or return damaged bytes, completions that come late and on the
+// executor. Bytes of copies are counted exactly, so a test can compare used with a recount. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -112,7 +112,8 @@ class FakeTier final : public Tier {
     std::lock_guard lock(mu_);
     uint64_t bytes = layout.TotalBytes(), used = books_->used.load();
     if (used + bytes > options_.capacity_bytes) {
-      return ResourceExhausted("{} bytes asked for, {} free", bytes, options_.capacity_bytes - std::min(used, options_.capacity_bytes));
+      return ResourceExhausted("{} bytes asked for, {} free", bytes,
+                               options_.capacity_bytes - std::min(used, options_.capacity_bytes));
     }
     books_->used += bytes;
     return std::make_unique<FakeDraft>(layout, books_);
@@ -212,7 +213,9 @@ class FakeTier final : public Tier {
     if (options_.completions != nullptr) return options_.completions->Post(std::move(task));
     task();
   }
-  static std::string Name(const Identity& id) { return id.namespace_fingerprint.Hex() + id.key.Hex() + std::to_string(id.shard); }
+  static std::string Name(const Identity& id) {
+    return id.namespace_fingerprint.Hex() + id.key.Hex() + std::to_string(id.shard);
+  }
 
   mutable std::mutex mu_;
   FakeTierOptions options_;  // Guarded by mu_ where it changes.

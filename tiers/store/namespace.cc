@@ -25,7 +25,8 @@ void WriteText(ByteWriter* writer, std::string_view text) {
 
 absl::StatusOr<std::string> ReadText(ByteReader* reader) {
   uint32_t size = reader->Read<uint32_t>();
-  if (size > kNameBytesMax) return DataLoss("a text of {} bytes in a namespace; at most {} are written", size, kNameBytesMax);
+  if (size > kNameBytesMax)
+    return DataLoss("a text of {} bytes in a namespace; at most {} are written", size, kNameBytesMax);
   return std::string(AsText(reader->ReadBytes(size)));
 }
 
@@ -84,7 +85,8 @@ absl::Status CheckRange(const char* what, uint64_t value, uint64_t least, uint64
 }
 
 absl::Status CheckClass(const char* what, PrecisionClass c) {
-  if (PrecisionClassName(c) == "unknown") return InvalidArgument("{} is class {}; classes are 0, 2, 3, 4, 8, 16", what, int(c));
+  if (PrecisionClassName(c) == "unknown")
+    return InvalidArgument("{} is class {}; classes are 0, 2, 3, 4, 8, 16", what, int(c));
   return absl::OkStatus();
 }
 
@@ -99,20 +101,24 @@ absl::Status ValidateFacts(const NamespaceFacts& facts) {
     return InvalidArgument("dtype {} cannot be stored; fp16, bf16, fp8_e4m3, fp8_e5m2 and bytes can", int(facts.dtype));
   }
   if (facts.layer_last <= facts.layer_first) {
-    return InvalidArgument("the layer range [{}, {}) is empty; it needs at least 1 layer", facts.layer_first, facts.layer_last);
+    return InvalidArgument("the layer range [{}, {}) is empty; it needs at least 1 layer", facts.layer_first,
+                           facts.layer_last);
   }
   FIRN_RETURN_IF_ERROR(CheckRange("the number of layers", facts.layers(), 1, kLayersMax));
   FIRN_RETURN_IF_ERROR(CheckRange("kv_heads", facts.kv_heads, 1, kHeadsMax));
   FIRN_RETURN_IF_ERROR(CheckRange("k_width", facts.k_width, 0, kWidthMax));
   FIRN_RETURN_IF_ERROR(CheckRange("v_width", facts.v_width, 0, kWidthMax));
-  if (facts.k_width == 0 && facts.v_width == 0) return InvalidArgument("k_width and v_width are both 0; one must be 1 to {}", kWidthMax);
+  if (facts.k_width == 0 && facts.v_width == 0)
+    return InvalidArgument("k_width and v_width are both 0; one must be 1 to {}", kWidthMax);
   FIRN_RETURN_IF_ERROR(CheckRange("block_tokens", facts.block_tokens, 1, kBlockTokensMax));
   FIRN_RETURN_IF_ERROR(CheckRange("shards", facts.shards, 1, kShardsMax));
   uint64_t bytes = facts.Shape(facts.block_tokens).values() * DTypeBytes(facts.dtype);
   FIRN_RETURN_IF_ERROR(CheckRange("the size of one shard of a block in bytes", bytes, 1, kBlockBytesMax));
-  if (!std::isfinite(facts.rope.theta) || facts.rope.theta < 0) return InvalidArgument("rope.theta is {}; it is finite and not negative", facts.rope.theta);
+  if (!std::isfinite(facts.rope.theta) || facts.rope.theta < 0)
+    return InvalidArgument("rope.theta is {}; it is finite and not negative", facts.rope.theta);
   FIRN_RETURN_IF_ERROR(CheckRange("rope.rotary_dim", facts.rope.rotary_dim, 0, facts.k_width));
-  FIRN_RETURN_IF_ERROR(CheckRange("the number of rope.scaling_params", facts.rope.scaling_params.size(), 0, kScalingParamsMax));
+  FIRN_RETURN_IF_ERROR(
+      CheckRange("the number of rope.scaling_params", facts.rope.scaling_params.size(), 0, kScalingParamsMax));
   for (const auto& [name, value] : facts.rope.scaling_params) {
     FIRN_RETURN_IF_ERROR(CheckName("a RoPE scaling parameter's name", name, 1));
     if (!std::isfinite(value)) return InvalidArgument("rope.scaling_params[\"{}\"] is {}; it is finite", name, value);
@@ -136,7 +142,8 @@ Digest NamespaceFingerprint(const NamespaceFacts& facts) {
 }
 
 absl::Status ValidatePlan(const NamespaceFacts& facts, const PrecisionPlan& plan) {
-  if (plan.key_method > KeyMethod::kRotated) return InvalidArgument("key_method is {}; it is 0 to 2", int(plan.key_method));
+  if (plan.key_method > KeyMethod::kRotated)
+    return InvalidArgument("key_method is {}; it is 0 to 2", int(plan.key_method));
   if (plan.key_method == KeyMethod::kBalancedRotated && plan.balance.IsZero()) {
     return InvalidArgument("key_method balanced_rotated needs the digest of a calibrated artifact; none was given");
   }
@@ -153,11 +160,12 @@ absl::Status ValidatePlan(const NamespaceFacts& facts, const PrecisionPlan& plan
     FIRN_RETURN_IF_ERROR(CheckName("a tier's name", name, 1));
     FIRN_RETURN_IF_ERROR(CheckClass("a tier target", target.k));
     FIRN_RETURN_IF_ERROR(CheckClass("a tier target", target.v));
-    if (target.Min() == PrecisionClass::kNone) return InvalidArgument("the target of tier \"{}\" is class none; it is int2 to exact", name);
+    if (target.Min() == PrecisionClass::kNone)
+      return InvalidArgument("the target of tier \"{}\" is class none; it is int2 to exact", name);
     if (!target.AtLeast(plan.floor)) {
       return InvalidArgument("the target of tier \"{}\" (k {}, v {}) is below the plan's floor (k {}, v {})", name,
-                             PrecisionClassName(target.k), PrecisionClassName(target.v), PrecisionClassName(plan.floor.k),
-                             PrecisionClassName(plan.floor.v));
+                             PrecisionClassName(target.k), PrecisionClassName(target.v),
+                             PrecisionClassName(plan.floor.k), PrecisionClassName(plan.floor.v));
     }
   }
   (void)facts;
@@ -189,7 +197,8 @@ std::vector<uint8_t> SerializeNamespace(const NamespaceFacts& facts, const Preci
 absl::StatusOr<std::pair<NamespaceFacts, PrecisionPlan>> ParseNamespace(ByteSpan bytes) {
   ByteReader reader(bytes);
   uint32_t version = reader.Read<uint32_t>();
-  if (version != kSerializedVersion) return DataLoss("a namespace of version {}; this build reads version {}", version, kSerializedVersion);
+  if (version != kSerializedVersion)
+    return DataLoss("a namespace of version {}; this build reads version {}", version, kSerializedVersion);
   FIRN_ASSIGN_OR_RETURN(std::string tenant, ReadText(&reader));
   FIRN_ASSIGN_OR_RETURN(NamespaceFacts facts, ReadFacts(&reader));
   facts.tenant = std::move(tenant);

@@ -1,8 +1,8 @@
 // Namespaces: whose blocks, of which model part, in which form. Different in any fact -> never a hit.
 //
-// The fingerprint is SHA-256 over a canonical tagged encoding of tenant and facts, so that it survives restarts and is the same
-// on every machine. The precision plan is not part of it: precision is not identity, and a plan may change at run time.
-// Threads: values. Limits: ValidateFacts.
+// The fingerprint is SHA-256 over a canonical tagged encoding of tenant and facts, so that it survives restarts and is
+// the same on every machine. The precision plan is not part of it: precision is not identity, and a plan may change at
+// run time. Threads: values. Limits: ValidateFacts.
 #pragma once
 
 #include <array>
@@ -21,10 +21,10 @@
 namespace firn {
 
 struct RopeFacts {
-  double theta = 0;            // 0: no rotary embedding.
-  uint32_t rotary_dim = 0;     // Channels rotated; 0: all.
-  bool interleaved = false;    // Pairs (2i, 2i+1) instead of halves (i, i + dim/2).
-  std::string scaling;         // As the model names it ("yarn", "linear", ...) with its parameters in `scaling_params`.
+  double theta = 0;          // 0: no rotary embedding.
+  uint32_t rotary_dim = 0;   // Channels rotated; 0: all.
+  bool interleaved = false;  // Pairs (2i, 2i+1) instead of halves (i, i + dim/2).
+  std::string scaling;       // As the model names it ("yarn", "linear", ...) with its parameters in `scaling_params`.
   std::map<std::string, double> scaling_params;
   bool operator==(const RopeFacts&) const = default;
 };
@@ -36,7 +36,7 @@ struct NamespaceFacts {
   DType dtype = DType::kFp16;
   uint32_t layer_first = 0;  // Range [layer_first, layer_last) of the model's layers.
   uint32_t layer_last = 0;
-  uint32_t kv_heads = 0;     // Of one shard.
+  uint32_t kv_heads = 0;  // Of one shard.
   uint32_t k_width = 0;
   uint32_t v_width = 0;
   uint32_t block_tokens = 0;
@@ -59,12 +59,12 @@ Digest NamespaceFingerprint(const NamespaceFacts& facts);
 // How precise the blocks of a namespace are in each tier.
 struct PrecisionPlan {
   KeyMethod key_method = KeyMethod::kPerChannel;
-  Digest balance;                         // The KeyBalance artifact of kBalancedRotated; zero otherwise.
-  uint16_t key_group = 0;                 // 0: the method's default.
+  Digest balance;          // The KeyBalance artifact of kBalancedRotated; zero otherwise.
+  uint16_t key_group = 0;  // 0: the method's default.
   uint16_t value_group = 0;
-  uint32_t keep_first_tokens = 4;         // Attention sinks kept exact.
-  ClassPair floor;                        // Never below; kNone: no floor.
-  float max_relative_error = 0;           // A demotion that would exceed it stops at the finer class; 0: no limit.
+  uint32_t keep_first_tokens = 4;  // Attention sinks kept exact.
+  ClassPair floor;                 // Never below; kNone: no floor.
+  float max_relative_error = 0;    // A demotion that would exceed it stops at the finer class; 0: no limit.
   std::map<std::string, ClassPair> tier_target;  // By tier name; overrides the tier's own precision.
   bool operator==(const PrecisionPlan&) const = default;
 };

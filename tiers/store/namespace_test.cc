@@ -21,21 +21,30 @@ NamespaceFacts Facts() {
   facts.k_width = 128;
   facts.v_width = 128;
   facts.block_tokens = 64;
-  facts.rope = {.theta = 10000, .rotary_dim = 128, .interleaved = false, .scaling = "yarn", .scaling_params = {{"factor", 4}}};
+  facts.rope = {
+      .theta = 10000, .rotary_dim = 128, .interleaved = false, .scaling = "yarn", .scaling_params = {{"factor", 4}}};
   return facts;
 }
 
 TEST(Namespace, C44_every_fact_is_identity) {
   const NamespaceFacts base = Facts();
   std::vector<std::function<void(NamespaceFacts&)>> changes = {
-      [](auto& f) { f.model_id = "m2"; },        [](auto& f) { f.revision = "r2"; },
-      [](auto& f) { f.dtype = DType::kBf16; },   [](auto& f) { f.layer_first = 1; },
-      [](auto& f) { f.layer_last = 5; },         [](auto& f) { f.kv_heads = 4; },
-      [](auto& f) { f.k_width = 256; },          [](auto& f) { f.v_width = 0; },
-      [](auto& f) { f.block_tokens = 32; },      [](auto& f) { f.shards = 2; },
-      [](auto& f) { f.rope.theta = 1e6; },       [](auto& f) { f.rope.rotary_dim = 64; },
-      [](auto& f) { f.rope.interleaved = true; }, [](auto& f) { f.rope.scaling = "linear"; },
-      [](auto& f) { f.rope.scaling_params["factor"] = 8; }, [](auto& f) { f.k_pre_rope = true; },
+      [](auto& f) { f.model_id = "m2"; },
+      [](auto& f) { f.revision = "r2"; },
+      [](auto& f) { f.dtype = DType::kBf16; },
+      [](auto& f) { f.layer_first = 1; },
+      [](auto& f) { f.layer_last = 5; },
+      [](auto& f) { f.kv_heads = 4; },
+      [](auto& f) { f.k_width = 256; },
+      [](auto& f) { f.v_width = 0; },
+      [](auto& f) { f.block_tokens = 32; },
+      [](auto& f) { f.shards = 2; },
+      [](auto& f) { f.rope.theta = 1e6; },
+      [](auto& f) { f.rope.rotary_dim = 64; },
+      [](auto& f) { f.rope.interleaved = true; },
+      [](auto& f) { f.rope.scaling = "linear"; },
+      [](auto& f) { f.rope.scaling_params["factor"] = 8; },
+      [](auto& f) { f.k_pre_rope = true; },
   };
   std::set<Digest> seen = {ModelFingerprint(base)};
   for (auto& change : changes) {
@@ -72,7 +81,10 @@ TEST(Namespace, RefusalsNameValueAndLimit) {
   refusal([](auto& f) { f.k_width = f.v_width = f.rope.rotary_dim = 0; });
   refusal([](auto& f) { f.block_tokens = 0; });
   refusal([](auto& f) { f.block_tokens = 65537; });
-  refusal([](auto& f) { f.block_tokens = 65536; f.kv_heads = 4096; });  // Over the largest block.
+  refusal([](auto& f) {
+    f.block_tokens = 65536;
+    f.kv_heads = 4096;
+  });  // Over the largest block.
   refusal([](auto& f) { f.dtype = DType::kFp32; });
   refusal([](auto& f) { f.dtype = DType(99); });
   refusal([](auto& f) { f.model_id = ""; });
@@ -108,7 +120,8 @@ TEST(Namespace, SerializedFormRoundTripsAndSurvivesAnyBytes) {
   std::mt19937 rng(seed);
   for (int i = 0; i < 20000; ++i) {
     std::vector<uint8_t> spoiled = bytes;
-    for (int flips = 1 + static_cast<int>(rng() % 4); flips > 0; --flips) spoiled[rng() % spoiled.size()] = static_cast<uint8_t>(rng());
+    for (int flips = 1 + static_cast<int>(rng() % 4); flips > 0; --flips)
+      spoiled[rng() % spoiled.size()] = static_cast<uint8_t>(rng());
     auto again = ParseNamespace(spoiled);  // Either refused, or facts that pass every limit.
     EXPECT_TRUE(!again.ok() || ValidateFacts(again->first).ok());
   }

@@ -17,12 +17,14 @@ constexpr size_t kSessionsMax = 65536;
 }  // namespace
 
 std::string_view MissReasonName(MissReason reason) {
-  static constexpr std::string_view kNames[kMissReasons] = {"unknown", "expired", "precision", "damaged", "read_failed", "shard"};
+  static constexpr std::string_view kNames[kMissReasons] = {"unknown", "expired",     "precision",
+                                                            "damaged", "read_failed", "shard"};
   return kNames[static_cast<size_t>(reason)];
 }
 
 ClassPair SourceClass(DType dtype, const BlockShape& shape) {
-  PrecisionClass c = dtype == DType::kFp8E4m3 || dtype == DType::kFp8E5m2 ? PrecisionClass::k8Bit : PrecisionClass::kExact;
+  PrecisionClass c =
+      dtype == DType::kFp8E4m3 || dtype == DType::kFp8E5m2 ? PrecisionClass::k8Bit : PrecisionClass::kExact;
   return {shape.k_width == 0 ? PrecisionClass::kExact : c, shape.v_width == 0 ? PrecisionClass::kExact : c};
 }
 
@@ -33,7 +35,8 @@ RunMask WantedRuns(const ClassPair& target) {
   RunMask runs;
   for (Part part : kParts) {
     PrecisionClass c = part == Part::kK ? target.k : target.v;
-    for (RunKind kind : {RunKind::kMeta, RunKind::kExact, RunKind::kP2, RunKind::kWhole}) runs |= RunMask::Of(kind, part);
+    for (RunKind kind : {RunKind::kMeta, RunKind::kExact, RunKind::kP2, RunKind::kWhole})
+      runs |= RunMask::Of(kind, part);
     if (c > PrecisionClass::k2Bit) runs |= RunMask::Of(RunKind::kP4, part);
     if (c > PrecisionClass::k4Bit) runs |= RunMask::Of(RunKind::kP8, part);
   }
@@ -63,17 +66,21 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Create(StoreOptions options) {
   if (options.tiers.empty() || options.tiers.size() > kTiersMax) {
     return InvalidArgument("the chain has {} tiers; it has 1 to {}", options.tiers.size(), kTiersMax);
   }
-  if (options.executor == nullptr || options.clock == nullptr) return InvalidArgument("the store needs an executor and a clock");
+  if (options.executor == nullptr || options.clock == nullptr)
+    return InvalidArgument("the store needs an executor and a clock");
   ClassPair hotter{PrecisionClass::kExact, PrecisionClass::kExact};
   for (const TierConfig& config : options.tiers) {
     if (config.tier == nullptr) return InvalidArgument("tier \"{}\" has no medium", config.name);
-    if (config.precision.Min() == PrecisionClass::kNone) return InvalidArgument("tier \"{}\" has no precision", config.name);
+    if (config.precision.Min() == PrecisionClass::kNone)
+      return InvalidArgument("tier \"{}\" has no precision", config.name);
     if (!hotter.AtLeast(config.precision)) {
-      return InvalidArgument("tier \"{}\" (k {}, v {}) is finer than the tier above it (k {}, v {}); precision only falls down the chain",
-                             config.name, PrecisionClassName(config.precision.k), PrecisionClassName(config.precision.v),
-                             PrecisionClassName(hotter.k), PrecisionClassName(hotter.v));
+      return InvalidArgument(
+          "tier \"{}\" (k {}, v {}) is finer than the tier above it (k {}, v {}); precision only falls down the chain",
+          config.name, PrecisionClassName(config.precision.k), PrecisionClassName(config.precision.v),
+          PrecisionClassName(hotter.k), PrecisionClassName(hotter.v));
     }
-    if (!config.precision.AtLeast(config.least)) return InvalidArgument("tier \"{}\": `least` is finer than `precision`", config.name);
+    if (!config.precision.AtLeast(config.least))
+      return InvalidArgument("tier \"{}\": `least` is finer than `precision`", config.name);
     if (!(config.low_watermark > 0 && config.low_watermark <= config.high_watermark && config.high_watermark <= 1)) {
       return InvalidArgument("tier \"{}\": watermarks are low {} and high {}; 0 < low <= high <= 1", config.name,
                              config.low_watermark, config.high_watermark);
@@ -113,13 +120,14 @@ absl::Status StoreImpl::CheckPlanLocked(const NamespaceFacts& facts, const Preci
   FIRN_RETURN_IF_ERROR(ValidatePlan(facts, plan));
   if (plan.key_method != KeyMethod::kBalancedRotated) return absl::OkStatus();
   auto balance = artifacts_.Find(plan.balance);
-  if (balance == nullptr) return FailedPrecondition("artifact {} is not known here; upload it first", plan.balance.Hex());
+  if (balance == nullptr)
+    return FailedPrecondition("artifact {} is not known here; upload it first", plan.balance.Hex());
   uint32_t heads = facts.kv_heads * facts.shards;
   if (balance->layers() != facts.layers() || (balance->heads() != heads && balance->heads() != facts.kv_heads) ||
       balance->width() != facts.k_width) {
     return InvalidArgument("artifact {} is for {} layers, {} heads and width {}; the namespace has {}, {} and {}",
-                           plan.balance.Hex(), balance->layers(), balance->heads(), balance->width(), facts.layers(), heads,
-                           facts.k_width);
+                           plan.balance.Hex(), balance->layers(), balance->heads(), balance->width(), facts.layers(),
+                           heads, facts.k_width);
   }
   return absl::OkStatus();
 }

@@ -1,14 +1,16 @@
-// The store: blocks, where they are, how precise they are, and how they move. Everything a service or a tool may ask for.
+// The store: blocks, where they are, how precise they are, and how they move. Everything a service or a tool may ask
+// for.
 //
-// A put is begun (space in the hot tier, a place in line for its key), filled by the caller and committed; only then is the
-// block visible. A get pins nothing by time: what it returns keeps its bytes alive by reference. Blocks move down as tiers fill,
-// re-quantized on the way, lose planes before they are lost, and come up again when asked for. A miss is a normal answer.
+// A put is begun (space in the hot tier, a place in line for its key), filled by the caller and committed; only then is
+// the block visible. A get pins nothing by time: what it returns keeps its bytes alive by reference. Blocks move down
+// as tiers fill, re-quantized on the way, lose planes before they are lost, and come up again when asked for. A miss is
+// a normal answer.
 //
-// Threads: every call is safe from any thread. Completions run on the executor given in the options or inside the call, never
-// under a lock of the store, and must not block. Nothing here waits for I/O.
-// Ownership: the store owns its tiers. Shutdown() must complete before destruction.
-// Errors: NotFound is a miss; InvalidArgument names value and limit; ResourceExhausted when no room can be made now;
-// FailedPrecondition for calls out of order; Unavailable while starting or stopping.
+// Threads: every call is safe from any thread. Completions run on the executor given in the options or inside the call,
+// never under a lock of the store, and must not block. Nothing here waits for I/O. Ownership: the store owns its tiers.
+// Shutdown() must complete before destruction. Errors: NotFound is a miss; InvalidArgument names value and limit;
+// ResourceExhausted when no room can be made now; FailedPrecondition for calls out of order; Unavailable while starting
+// or stopping.
 #pragma once
 
 #include <array>
@@ -45,22 +47,23 @@ struct TierConfig {
   std::string name;
   std::unique_ptr<Tier> tier;
   ClassPair precision{PrecisionClass::kExact, PrecisionClass::kExact};  // What enters the tier.
-  ClassPair least{PrecisionClass::kNone, PrecisionClass::kNone};  // Degrading in place stops here; kNone: as the lowest code.
-  bool use_fp8 = false;          // Its 8-bit class is FP8 rather than nested INT8.
-  double high_watermark = 0.90;  // Above this share of capacity, work to get down to `low_watermark` starts.
+  ClassPair least{PrecisionClass::kNone,
+                  PrecisionClass::kNone};  // Degrading in place stops here; kNone: as the lowest code.
+  bool use_fp8 = false;                    // Its 8-bit class is FP8 rather than nested INT8.
+  double high_watermark = 0.90;            // Above this share of capacity, work to get down to `low_watermark` starts.
   double low_watermark = 0.80;
 };
 
 struct StoreOptions {
-  std::vector<TierConfig> tiers;      // Hot to cold; at least one, at most 8.
-  Executor* executor = nullptr;       // Not owned; outlives the store.
-  const Clock* clock = nullptr;       // Not owned.
-  uint32_t moves_in_flight_max = 8;   // Demotions and promotions at a time.
+  std::vector<TierConfig> tiers;                            // Hot to cold; at least one, at most 8.
+  Executor* executor = nullptr;                             // Not owned; outlives the store.
+  const Clock* clock = nullptr;                             // Not owned.
+  uint32_t moves_in_flight_max = 8;                         // Demotions and promotions at a time.
   uint64_t held_bytes_per_session_max = uint64_t{1} << 30;  // Bytes of removed blocks that one client may keep alive.
   uint64_t puts_in_flight_bytes_max = uint64_t{1} << 30;
   uint32_t pins_per_session_max = 1 << 20;
-  uint32_t events_kept = 1 << 16;     // Length of the Watch ring.
-  bool promote_on_get = true;         // A get from below the hot tier schedules a promotion.
+  uint32_t events_kept = 1 << 16;  // Length of the Watch ring.
+  bool promote_on_get = true;      // A get from below the hot tier schedules a promotion.
 };
 
 struct BlockAddress {
@@ -82,15 +85,15 @@ struct PutSpec {
 };
 
 struct PutResult {
-  bool stored = false;          // False: an equal or finer block was there already (also success).
+  bool stored = false;  // False: an equal or finer block was there already (also success).
   uint64_t generation = 0;
   ClassPair stored_class;
-  ClassPair durable_class;      // kNone unless a durable acknowledgement was asked for.
+  ClassPair durable_class;  // kNone unless a durable acknowledgement was asked for.
   uint64_t bytes = 0;
 };
 
-// A put in flight. Fill runs(), then Store::CommitPut. Destroying it aborts the put. Not thread-safe; may outlive its session
-// (a commit after the session died is refused).
+// A put in flight. Fill runs(), then Store::CommitPut. Destroying it aborts the put. Not thread-safe; may outlive its
+// session (a commit after the session died is refused).
 class InFlightPut {
  public:
   virtual ~InFlightPut() = default;
@@ -103,8 +106,8 @@ class InFlightPut {
 
 struct GetSpec {
   BlockAddress address;
-  ClassPair least;                                                       // kNone: whatever is there.
-  ClassPair most{PrecisionClass::kExact, PrecisionClass::kExact};        // Planes above are not read.
+  ClassPair least;                                                 // kNone: whatever is there.
+  ClassPair most{PrecisionClass::kExact, PrecisionClass::kExact};  // Planes above are not read.
   SessionId session = 0;
   int64_t deadline_ns = 0;  // On the options' clock; 0: none.
 };
@@ -119,14 +122,14 @@ enum class BlockState : uint8_t { kAbsent = 0, kPresent = 1 };
 
 struct LocatedBlock {
   BlockState state = BlockState::kAbsent;  // Present only if every shard is.
-  ClassPair served;   // Minimum over shards of the best copy.
-  uint8_t tier = 0;   // Coldest over shards of the hottest copy.
+  ClassPair served;                        // Minimum over shards of the best copy.
+  uint8_t tier = 0;                        // Coldest over shards of the hottest copy.
   uint32_t tokens = 0;
 };
 
 struct TouchHint {
-  float importance = 0;       // Adds to or takes from a block's worth; 0: none. Finite, in [-1, 1].
-  bool live_sequence = false; // Its sequence is decoding now: keep it as it is for a while.
+  float importance = 0;        // Adds to or takes from a block's worth; 0: none. Finite, in [-1, 1].
+  bool live_sequence = false;  // Its sequence is decoding now: keep it as it is for a while.
 };
 
 enum class EventKind : uint8_t { kStored = 1, kDemoted = 2, kDegraded = 3, kPromoted = 4, kRemoved = 5 };
@@ -154,7 +157,7 @@ struct BlockInfo {
     ClassPair served;
     uint64_t bytes = 0;
   };
-  std::vector<CopyInfo> copies;  // Hot to cold.
+  std::vector<CopyInfo> copies;      // Hot to cold.
   std::array<PartErrors, 2> errors;  // Of the finest encode done; NaN where none was.
 };
 
@@ -168,8 +171,9 @@ class Store : public ColdEvents {
   // Takes the tiers. Recovered copies and facts of persistent tiers are handed to Recover before serving.
   static absl::StatusOr<std::unique_ptr<Store>> Create(StoreOptions options);
 
-  // --- Start and stop -------------------------------------------------------------------------------------------------
-  // Facts first (namespaces, artifacts), then copies of tier `tier`. Unknown namespaces' copies are forgotten.
+  // --- Start and stop
+  // ------------------------------------------------------------------------------------------------- Facts first
+  // (namespaces, artifacts), then copies of tier `tier`. Unknown namespaces' copies are forgotten.
   virtual void RecoverFacts(const std::vector<RecoveredFact>& facts) = 0;
   virtual void RecoverCopies(uint8_t tier, std::vector<RecoveredCopy> copies) = 0;
   // Where namespaces, plans and artifacts are kept from now on; null: nowhere. Called with (kind, name, value, done).
@@ -178,12 +182,13 @@ class Store : public ColdEvents {
   virtual void SetFactWriter(FactWriter writer) = 0;
   // Runs periodic work: watermarks, expiry, session time-outs. Call it about every 50 ms, from anywhere.
   virtual void Tick() = 0;
-  // Stops new work, moves what can still reach a persistent tier within `budget_ms`, then completes. What did not fit is
-  // dropped and counted: it is a cache.
+  // Stops new work, moves what can still reach a persistent tier within `budget_ms`, then completes. What did not fit
+  // is dropped and counted: it is a cache.
   virtual void Shutdown(int64_t budget_ms, absl::AnyInvocable<void(absl::Status)> done) = 0;
 
-  // --- Namespaces and artifacts ----------------------------------------------------------------------------------------
-  // The same facts give the same id, however often. A different plan replaces the old one for new demotions.
+  // --- Namespaces and artifacts
+  // ---------------------------------------------------------------------------------------- The same facts give the
+  // same id, however often. A different plan replaces the old one for new demotions.
   virtual void RegisterNamespace(const NamespaceFacts& facts, const PrecisionPlan& plan,
                                  absl::AnyInvocable<void(absl::StatusOr<NamespaceId>)> done) = 0;
   virtual absl::StatusOr<NamespaceId> FindNamespace(const Digest& fingerprint) const = 0;
@@ -193,19 +198,23 @@ class Store : public ColdEvents {
   virtual void PutArtifact(std::shared_ptr<const KeyBalance> artifact, absl::AnyInvocable<void(absl::Status)> done) = 0;
   virtual const ArtifactSource& artifacts() const = 0;
 
-  // --- Sessions --------------------------------------------------------------------------------------------------------
+  // --- Sessions
+  // --------------------------------------------------------------------------------------------------------
   virtual SessionId OpenSession(std::string_view tenant) = 0;
   // Frees its pins and refuses its unfinished puts.
   virtual void CloseSession(SessionId session) = 0;
 
-  // --- Blocks ----------------------------------------------------------------------------------------------------------
-  // AlreadyExists when an equal or finer block is there (a success for callers); Aborted when a put of the same block is in
-  // flight (they may wait for it with Lookup, or count it as success); ResourceExhausted when no room can be made at once.
+  // --- Blocks
+  // ----------------------------------------------------------------------------------------------------------
+  // AlreadyExists when an equal or finer block is there (a success for callers); Aborted when a put of the same block
+  // is in flight (they may wait for it with Lookup, or count it as success); ResourceExhausted when no room can be made
+  // at once.
   virtual absl::StatusOr<std::unique_ptr<InFlightPut>> BeginPut(const PutSpec& spec) = 0;
   // As BeginPut, but when the hot tier has no room, waits until `deadline_ns` for room to be made by demotion.
   virtual void BeginPutWhenRoom(const PutSpec& spec, int64_t deadline_ns,
                                 absl::AnyInvocable<void(absl::StatusOr<std::unique_ptr<InFlightPut>>)> done) = 0;
-  virtual void CommitPut(std::unique_ptr<InFlightPut> put, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) = 0;
+  virtual void CommitPut(std::unique_ptr<InFlightPut> put,
+                         absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) = 0;
   virtual void Get(const GetSpec& spec, absl::AnyInvocable<void(absl::StatusOr<GetResult>)> done) = 0;
   // One answer a key, in order. Takes no hold and does not count as use.
   virtual std::vector<LocatedBlock> Locate(NamespaceId ns, const std::vector<Digest>& keys, ClassPair least) = 0;
@@ -215,29 +224,38 @@ class Store : public ColdEvents {
   virtual absl::Status Pin(NamespaceId ns, const Digest& key, SessionId session) = 0;
   virtual absl::Status Unpin(NamespaceId ns, const Digest& key, SessionId session) = 0;
   virtual absl::Status Touch(NamespaceId ns, const Digest& key, const TouchHint& hint) = 0;
-  // All shards. NotFound when there was nothing. Readers that hold the block finish undisturbed.
+  // All shards. NotFound when there was nothing. Durable after SyncRemovals. Readers that hold the block finish
+  // undisturbed.
   virtual absl::Status Delete(NamespaceId ns, const Digest& key) = 0;
-  // Completes when every block committed before is on a persistent tier and durable; FailedPrecondition without such a tier.
+  // Completes when everything removed before (Delete, Clear) stays removed after a crash; at once without a persistent
+  // tier.
+  virtual void SyncRemovals(absl::AnyInvocable<void(absl::Status)> done) = 0;
+  // Completes when every block committed before is on a persistent tier and durable; FailedPrecondition without such a
+  // tier.
   virtual void Flush(NamespaceId ns, absl::AnyInvocable<void(absl::Status)> done) = 0;
 
-  // --- Administration --------------------------------------------------------------------------------------------------
+  // --- Administration
+  // --------------------------------------------------------------------------------------------------
   struct ClearScope {
-    std::optional<NamespaceId> ns;     // Nothing: all.
-    std::optional<uint8_t> tier;       // Nothing: all tiers, and then deletions are durable.
+    std::optional<NamespaceId> ns;  // Nothing: all.
+    std::optional<uint8_t> tier;    // Nothing: all tiers, and then deletions are durable.
   };
-  // Returns the number of copies removed. After it no earlier key hits there, also after a restart. Pinned blocks go too.
+  // Returns the number of copies removed. After it no earlier key hits there, and after SyncRemovals not after a crash
+  // either. Pinned blocks go too.
   virtual uint64_t Clear(const ClearScope& scope) = 0;
   // Moves a block down to `tier` now, re-quantized to that tier's class; `done` gets the class it has there.
   virtual void Demote(NamespaceId ns, const Digest& key, uint8_t tier,
                       absl::AnyInvocable<void(absl::StatusOr<ClassPair>)> done) = 0;
-  // Lowers the precision of its copy in `tier`: in place where the tier can, by rewriting it with fewer planes where not.
+  // Lowers the precision of its copy in `tier`: in place where the tier can, by rewriting it with fewer planes where
+  // not.
   virtual void Degrade(NamespaceId ns, const Digest& key, uint8_t tier, ClassPair target,
                        absl::AnyInvocable<void(absl::StatusOr<ClassPair>)> done) = 0;
   // Brings a copy of its codes up to `tier`; the copies below stay.
   virtual void Promote(NamespaceId ns, const Digest& key, uint8_t tier,
                        absl::AnyInvocable<void(absl::StatusOr<ClassPair>)> done) = 0;
 
-  // --- Observation -----------------------------------------------------------------------------------------------------
+  // --- Observation
+  // -----------------------------------------------------------------------------------------------------
   virtual absl::StatusOr<std::vector<BlockInfo>> Describe(NamespaceId ns, const Digest& key) const = 0;  // One a shard.
   // Up to `limit` blocks in key order after `after`; empty at the end.
   virtual std::vector<BlockInfo> List(NamespaceId ns, const std::optional<Digest>& after, size_t limit) const = 0;

@@ -42,7 +42,8 @@ absl::Status StoreImpl::Pin(NamespaceId ns, const Digest& key, SessionId session
   std::vector<EntryId> shards;
   for (uint32_t shard = 0; shard < namespaces_[ns].facts.shards; ++shard) {
     EntryId id = table_.Find({ns, static_cast<uint16_t>(shard), key});
-    if (id == kNoEntry || ExpiredLocked(table_.entry(id))) return NotFound("miss: block {} (shard {})", key.Hex(), shard);
+    if (id == kNoEntry || ExpiredLocked(table_.entry(id)))
+      return NotFound("miss: block {} (shard {})", key.Hex(), shard);
     shards.push_back(id);
   }
   for (EntryId id : shards) {
@@ -89,7 +90,8 @@ absl::Status StoreImpl::Touch(NamespaceId ns, const Digest& key, const TouchHint
     found = true;
     Entry& e = table_.entry(id);
     e.importance = hint.importance;
-    if (hint.live_sequence) e.live_until_s = static_cast<uint32_t>(options_.clock->NowNs() / 1'000'000'000) + kLiveSeconds;
+    if (hint.live_sequence)
+      e.live_until_s = static_cast<uint32_t>(options_.clock->NowNs() / 1'000'000'000) + kLiveSeconds;
     for (NodeId node = e.first_copy; node != kNoNode; node = table_.copy(node).next) {
       hint.importance < 0 ? policy_->Cool(node) : policy_->Access(node);
     }
@@ -170,7 +172,8 @@ void StoreImpl::RunAskedMove(const AskedMove& asked, Move::Done done) {
         move->from = asked.to;
         const HeldCopy* held = table_.FindCopy(id, asked.to);
         if (held == nullptr) {
-          refused = NotFound("block {} has no copy in tier \"{}\"", asked.name.key.Hex(), options_.tiers[asked.to].name);
+          refused =
+              NotFound("block {} has no copy in tier \"{}\"", asked.name.key.Hex(), options_.tiers[asked.to].name);
         } else {
           move->target = Coarser(Finer(asked.target, namespaces_[e.ns].plan.floor), held->served);
         }
@@ -185,12 +188,14 @@ void StoreImpl::RunAskedMove(const AskedMove& asked, Move::Done done) {
         return;
       }
       if (refused.ok() && promote && move->from < asked.to) {
-        refused = FailedPrecondition("block {} is in tier \"{}\" already, which is hotter than \"{}\"", asked.name.key.Hex(),
-                                     options_.tiers[move->from].name, options_.tiers[asked.to].name);
+        refused =
+            FailedPrecondition("block {} is in tier \"{}\" already, which is hotter than \"{}\"", asked.name.key.Hex(),
+                               options_.tiers[move->from].name, options_.tiers[asked.to].name);
       }
       if (refused.ok() && !promote && move->from > asked.to) {
-        refused = FailedPrecondition("block {} is in tier \"{}\" already, which is colder than \"{}\"", asked.name.key.Hex(),
-                                     options_.tiers[move->from].name, options_.tiers[asked.to].name);
+        refused =
+            FailedPrecondition("block {} is in tier \"{}\" already, which is colder than \"{}\"", asked.name.key.Hex(),
+                               options_.tiers[move->from].name, options_.tiers[asked.to].name);
       }
       if (refused.ok()) {
         move->done = std::move(done);
@@ -284,7 +289,8 @@ void StoreImpl::Degrade(NamespaceId ns, const Digest& key, uint8_t tier, ClassPa
       }
       ClassPair floor = namespaces_[ns].plan.floor;
       RunMask keep = WantedRuns(Finer(target, floor)) & held->copy->Runs();
-      auto narrowed = keep == held->copy->Runs() ? absl::StatusOr<ClassPair>(held->served) : NarrowLocked(id, tier, keep, &after);
+      auto narrowed =
+          keep == held->copy->Runs() ? absl::StatusOr<ClassPair>(held->served) : NarrowLocked(id, tier, keep, &after);
       lowest = narrowed.ok() ? absl::StatusOr<ClassPair>(Coarser(*lowest, *narrowed)) : narrowed;
     }
     ScheduleRoomWaitersLocked();

@@ -96,7 +96,8 @@ AuditReport StoreImpl::Audit() const {
       ++by_class[held.tier][static_cast<size_t>(held.served.Min())];
     }
     if (e.parent != kNoEntry) {
-      expect((table_.entry(e.parent).flags & Entry::kUsed) != 0, fmt::format("block {} has a parent that is gone", e.key.Hex()));
+      expect((table_.entry(e.parent).flags & Entry::kUsed) != 0,
+             fmt::format("block {} has a parent that is gone", e.key.Hex()));
     }
   });
   uint64_t session_pins = 0;
@@ -114,15 +115,20 @@ AuditReport StoreImpl::Audit() const {
     const std::string& name = options_.tiers[i].name;
     uint8_t tier = static_cast<uint8_t>(i);
     size_t listed = policy_->Count(tier, NodeKind::kDegradable) + policy_->Count(tier, NodeKind::kNarrow);
-    expect(listed == copies[i], fmt::format("tier \"{}\": the policy lists {} copies, the index {}", name, listed, copies[i]));
-    expect(by_class[i] == tiers_[i].by_class, fmt::format("tier \"{}\": the counts by class do not equal a recount", name));
+    expect(listed == copies[i],
+           fmt::format("tier \"{}\": the policy lists {} copies, the index {}", name, listed, copies[i]));
+    expect(by_class[i] == tiers_[i].by_class,
+           fmt::format("tier \"{}\": the counts by class do not equal a recount", name));
     TierUsage usage = options_.tiers[i].tier->Usage();
     expect(usage.used_bytes <= usage.capacity_bytes,
            fmt::format("tier \"{}\": {} bytes used of {}", name, usage.used_bytes, usage.capacity_bytes));
-    expect(bytes[i] <= usage.used_bytes, fmt::format("tier \"{}\": its copies have {} bytes, it counts {}", name, bytes[i], usage.used_bytes));
+    expect(bytes[i] <= usage.used_bytes,
+           fmt::format("tier \"{}\": its copies have {} bytes, it counts {}", name, bytes[i], usage.used_bytes));
     if (moves_in_flight_ == 0 && puts_.empty() && readers_ == 0 && flights_.empty()) {
-      expect(usage.copies == copies[i], fmt::format("tier \"{}\": it counts {} copies, the index {}", name, usage.copies, copies[i]));
-      expect(tiers_[i].leaving_bytes == 0, fmt::format("tier \"{}\": {} bytes leave it while nothing moves", name, tiers_[i].leaving_bytes));
+      expect(usage.copies == copies[i],
+             fmt::format("tier \"{}\": it counts {} copies, the index {}", name, usage.copies, copies[i]));
+      expect(tiers_[i].leaving_bytes == 0,
+             fmt::format("tier \"{}\": {} bytes leave it while nothing moves", name, tiers_[i].leaving_bytes));
     }
   }
   return report;

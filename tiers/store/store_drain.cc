@@ -43,6 +43,13 @@ void StoreImpl::FlushPersistentTiers(absl::AnyInvocable<void(absl::Status)> done
   finish(absl::OkStatus());
 }
 
+void StoreImpl::SyncRemovals(absl::AnyInvocable<void(absl::Status)> done) {
+  FlushPersistentTiers([done = std::move(done)](absl::Status flushed) mutable {
+    if (flushed.ok()) return done(std::move(flushed));
+    done(absl::Status(flushed.code(), "removed, but it may come back after a crash: " + Message(flushed)));
+  });
+}
+
 void StoreImpl::MakeDurable(const EntryName& name, uint64_t generation, PutResult result,
                             absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) {
   AskedMove asked;
@@ -125,11 +132,13 @@ void StoreImpl::Flush(NamespaceId ns, absl::AnyInvocable<void(absl::Status)> don
     std::lock_guard lock(mu_);
     refused = CheckNamespaceLocked(ns);
     std::optional<uint8_t> to = PersistentTier();
-    if (refused.ok() && !to.has_value()) refused = FailedPrecondition("no tier of this daemon is persistent; nothing can be made durable");
+    if (refused.ok() && !to.has_value())
+      refused = FailedPrecondition("no tier of this daemon is persistent; nothing can be made durable");
     if (refused.ok()) {
       table_.ForEach([&](EntryId id) {
         const Entry& e = table_.entry(id);
-        if (e.ns == ns && table_.HottestTier(id) < *to && table_.FindCopy(id, *to) == nullptr) drain->names.push_back(NameOf(e));
+        if (e.ns == ns && table_.HottestTier(id) < *to && table_.FindCopy(id, *to) == nullptr)
+          drain->names.push_back(NameOf(e));
       });
     }
   }

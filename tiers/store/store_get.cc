@@ -23,7 +23,7 @@ struct ReadFlight {
   uint8_t tier = 0;
   CopyPtr copy;
   RunMask runs;
-  ClassPair held;  // What the copy was held to serve.
+  ClassPair held;       // What the copy was held to serve.
   bool shared = false;  // Listed in flights_.
   std::vector<std::shared_ptr<GetContext>> waiters;
 };
@@ -87,9 +87,11 @@ void StoreImpl::StartGet(std::shared_ptr<GetContext> context) {
     if (refused.ok() && context->spec.session != 0 && session == sessions_.end()) {
       refused = FailedPrecondition("session {} is not open", context->spec.session);
     }
-    if (refused.ok() && session != sessions_.end() && session->second.held_bytes > options_.held_bytes_per_session_max) {
-      refused = ResourceExhausted("session {} holds {} bytes of blocks that it is still reading; at most {}",
-                                  context->spec.session, session->second.held_bytes, options_.held_bytes_per_session_max);
+    if (refused.ok() && session != sessions_.end() &&
+        session->second.held_bytes > options_.held_bytes_per_session_max) {
+      refused =
+          ResourceExhausted("session {} holds {} bytes of blocks that it is still reading; at most {}",
+                            context->spec.session, session->second.held_bytes, options_.held_bytes_per_session_max);
     }
     if (refused.ok() && address.shard >= namespaces_[address.ns].facts.shards) {
       refused = InvalidArgument("shard {} was asked for; this namespace has shards 0 to {}", address.shard,
@@ -106,7 +108,8 @@ void StoreImpl::StartGet(std::shared_ptr<GetContext> context) {
         miss = context->damaged ? MissReason::kDamaged : MissReason::kUnknown;
       } else {
         NodeId chosen = kNoNode;
-        for (NodeId node = table_.entry(id).first_copy; node != kNoNode && chosen == kNoNode; node = table_.copy(node).next) {
+        for (NodeId node = table_.entry(id).first_copy; node != kNoNode && chosen == kNoNode;
+             node = table_.copy(node).next) {
           const HeldCopy& held = table_.copy(node);
           if (!(context->tried >> held.tier & 1) && held.served.AtLeast(context->spec.least)) chosen = node;
         }
@@ -143,11 +146,12 @@ void StoreImpl::StartGet(std::shared_ptr<GetContext> context) {
   CopyPtr copy = flight->copy;
   Identity identity = flight->identity;
   RunMask runs = flight->runs;
-  tier->Read(std::move(copy), identity, runs, [this, flight = std::move(flight)](absl::StatusOr<EncodedBlock> block) mutable {
-    options_.executor->Post([this, flight = std::move(flight), block = std::move(block)]() mutable {
-      OnBlockRead(std::move(flight), std::move(block));
-    });
-  });
+  tier->Read(std::move(copy), identity, runs,
+             [this, flight = std::move(flight)](absl::StatusOr<EncodedBlock> block) mutable {
+               options_.executor->Post([this, flight = std::move(flight), block = std::move(block)]() mutable {
+                 OnBlockRead(std::move(flight), std::move(block));
+               });
+             });
 }
 
 void StoreImpl::OnBlockRead(std::shared_ptr<ReadFlight> flight, absl::StatusOr<EncodedBlock> block) {
@@ -177,8 +181,8 @@ void StoreImpl::OnBlockRead(std::shared_ptr<ReadFlight> flight, absl::StatusOr<E
   if (missing.Empty()) MaybePromote(*flight, *block);
 }
 
-void StoreImpl::ServeGet(const std::shared_ptr<GetContext>& context, const ReadFlight& flight, const EncodedBlock& block,
-                         RunMask intact) {
+void StoreImpl::ServeGet(const std::shared_ptr<GetContext>& context, const ReadFlight& flight,
+                         const EncodedBlock& block, RunMask intact) {
   GetResult result;
   result.block = block.Narrowed(RunsFor(*block.header, context->spec.most) & intact);
   result.served = ClassOf(*block.header, result.block.present);
@@ -209,7 +213,8 @@ void StoreImpl::ServeGet(const std::shared_ptr<GetContext>& context, const ReadF
 void StoreImpl::HandleDamage(EntryId id, const Identity& identity, uint8_t tier, const CopyPtr& copy, RunMask intact) {
   Aftermath after(this);
   std::lock_guard lock(mu_);
-  // The entry may be another block's by now, or this block's newer version: only the very copy that was read is touched.
+  // The entry may be another block's by now, or this block's newer version: only the very copy that was read is
+  // touched.
   if (FindByIdentityLocked(identity) != id) return;
   HeldCopy* held = table_.FindCopy(id, tier);
   if (held == nullptr || held->copy != copy) return;
@@ -301,7 +306,8 @@ void StoreImpl::Prefetch(NamespaceId ns, const std::vector<Digest>& keys, ClassP
     bool last = false;
     {
       std::lock_guard lock(batch->mu);
-      if (!status.ok() && index < batch->statuses.size() && batch->statuses[index].ok()) batch->statuses[index] = std::move(status);
+      if (!status.ok() && index < batch->statuses.size() && batch->statuses[index].ok())
+        batch->statuses[index] = std::move(status);
       last = --batch->waiting == 0;
     }
     if (last) batch->done(std::move(batch->statuses));
@@ -317,9 +323,8 @@ void StoreImpl::Prefetch(NamespaceId ns, const std::vector<Digest>& keys, ClassP
       finish(index, FailedPrecondition("no memory tier is above the one that holds the block"));
       continue;
     }
-    PromoteShard({ns, shard, keys[index]}, *to, [finish, index = index](absl::StatusOr<ClassPair> promoted) {
-      finish(index, promoted.status());
-    });
+    PromoteShard({ns, shard, keys[index]}, *to,
+                 [finish, index = index](absl::StatusOr<ClassPair> promoted) { finish(index, promoted.status()); });
   }
   finish(keys.size(), absl::OkStatus());
 }

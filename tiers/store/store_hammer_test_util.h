@@ -84,7 +84,8 @@ inline void HammerFromManyThreads(StoreHarness& h, const HammerOptions& options)
             }
             break;
           case 8:
-            rng() % 2 ? (void)h.store->Pin(h.ns, TestKey(key), session) : (void)h.store->Unpin(h.ns, TestKey(key), session);
+            rng() % 2 ? (void)h.store->Pin(h.ns, TestKey(key), session)
+                      : (void)h.store->Unpin(h.ns, TestKey(key), session);
             break;
           default:
             if (rng() % 4 == 0) (void)h.store->Delete(h.ns, TestKey(key));

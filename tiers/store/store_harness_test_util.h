@@ -60,8 +60,10 @@ class StoreHarness {
       if (options.make_tier) {
         config.tier = options.make_tier(name, bytes, persistent);
       } else {
-        auto tier = std::make_unique<FakeTier>(FakeTierOptions{
-            .name = name, .capacity_bytes = bytes, .persistent = persistent, .completions = persistent ? executor_ : nullptr});
+        auto tier = std::make_unique<FakeTier>(FakeTierOptions{.name = name,
+                                                               .capacity_bytes = bytes,
+                                                               .persistent = persistent,
+                                                               .completions = persistent ? executor_ : nullptr});
         tiers.push_back(tier.get());
         config.tier = std::move(tier);
       }
@@ -69,7 +71,8 @@ class StoreHarness {
       config.least = {least, least};
       store_options.tiers.push_back(std::move(config));
     };
-    add("hot", options.hot_bytes, options.hot_is_int8 ? PrecisionClass::k8Bit : PrecisionClass::kExact, PrecisionClass::kNone, false);
+    add("hot", options.hot_bytes, options.hot_is_int8 ? PrecisionClass::k8Bit : PrecisionClass::kExact,
+        PrecisionClass::kNone, false);
     add("warm", options.warm_bytes, PrecisionClass::k8Bit, PrecisionClass::k4Bit, false);
     add("cold", options.cold_bytes, PrecisionClass::k4Bit, PrecisionClass::k2Bit, true);
     auto created = Store::Create(std::move(store_options));
@@ -124,7 +127,8 @@ class StoreHarness {
     for (Part part : kParts) {
       uint32_t run = RunIndex(RunKind::kWhole, part);
       auto values = Values(key * 2 + static_cast<uint64_t>(part), put.layout().run_bytes[run] / 2);
-      CopyScattered(RunBytes(ByteSpan(reinterpret_cast<const uint8_t*>(values.data()), values.size() * 2)), put.runs()[run]);
+      CopyScattered(RunBytes(ByteSpan(reinterpret_cast<const uint8_t*>(values.data()), values.size() * 2)),
+                    put.runs()[run]);
     }
   }
 
@@ -159,7 +163,8 @@ class StoreHarness {
     return *std::move(result);
   }
 
-  absl::StatusOr<GetResult> Get(uint64_t key, ClassPair least = {}, ClassPair most = {PrecisionClass::kExact, PrecisionClass::kExact}) {
+  absl::StatusOr<GetResult> Get(uint64_t key, ClassPair least = {},
+                                ClassPair most = {PrecisionClass::kExact, PrecisionClass::kExact}) {
     GetSpec spec;
     spec.address = {ns, TestKey(key), 0};
     spec.least = least;

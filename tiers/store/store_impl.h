@@ -1,8 +1,9 @@
-// The store's inside: one lock over the index, sessions, puts in flight and the policy; everything slow happens outside it.
+// The store's inside: one lock over the index, sessions, puts in flight and the policy; everything slow happens outside
+// it.
 //
-// Lock order: the store's lock, then a tier's own (Usage, Narrow). Tiers call the store back with no lock of theirs held.
-// Functions named ...Locked need mu_. What must happen after the lock is released (dropping references, forgetting copies,
-// waking watchers, completions) is collected in an Aftermath and run when the lock is gone.
+// Lock order: the store's lock, then a tier's own (Usage, Narrow). Tiers call the store back with no lock of theirs
+// held. Functions named ...Locked need mu_. What must happen after the lock is released (dropping references,
+// forgetting copies, waking watchers, completions) is collected in an Aftermath and run when the lock is gone.
 #pragma once
 
 #include <array>
@@ -25,7 +26,9 @@ namespace firn {
 
 class StoreImpl;
 
-inline bool operator==(const EntryName& a, const EntryName& b) { return a.ns == b.ns && a.shard == b.shard && a.key == b.key; }
+inline bool operator==(const EntryName& a, const EntryName& b) {
+  return a.ns == b.ns && a.shard == b.shard && a.key == b.key;
+}
 template <typename H>
 H AbslHashValue(H h, const EntryName& n) {
   return H::combine(std::move(h), n.ns, n.shard, n.key);
@@ -55,7 +58,9 @@ class Aftermath {
   Aftermath(const Aftermath&) = delete;
   Aftermath& operator=(const Aftermath&) = delete;
   ~Aftermath();
-  void Forget(uint8_t tier, CopyPtr copy, const Identity& identity) { forgotten_.push_back({tier, std::move(copy), identity}); }
+  void Forget(uint8_t tier, CopyPtr copy, const Identity& identity) {
+    forgotten_.push_back({tier, std::move(copy), identity});
+  }
   void Release(std::shared_ptr<const void> reference) { released_.push_back(std::move(reference)); }
   void Then(Task task) { tasks_.push_back(std::move(task)); }
 
@@ -80,12 +85,13 @@ struct Move {
   uint8_t from = 0;
   uint8_t to = 0;
   ClassPair target;
-  bool keep_source = false;     // A durable or promoted copy: the source stays.
-  bool drop_hotter = false;     // A forced demotion: no hotter copy stays.
+  bool keep_source = false;  // A durable or promoted copy: the source stays.
+  bool drop_hotter = false;  // A forced demotion: no hotter copy stays.
   EventKind event = EventKind::kDemoted;
-  uint64_t leaving_bytes = 0;   // What the source gives back when this is done.
+  uint64_t leaving_bytes = 0;      // What the source gives back when this is done.
+  uint64_t exact_token_bytes = 0;  // Of what arrives, attention sinks.
   CopyPtr source;
-  EncodedBlock block;           // The source's bytes, once read.
+  EncodedBlock block;  // The source's bytes, once read.
   EncodeSpec spec;
   Done done;
 };
@@ -129,6 +135,7 @@ class StoreImpl final : public Store, public PolicyView {
   absl::Status Unpin(NamespaceId ns, const Digest& key, SessionId session) override;
   absl::Status Touch(NamespaceId ns, const Digest& key, const TouchHint& hint) override;
   absl::Status Delete(NamespaceId ns, const Digest& key) override;
+  void SyncRemovals(absl::AnyInvocable<void(absl::Status)> done) override;
   void Flush(NamespaceId ns, absl::AnyInvocable<void(absl::Status)> done) override;
 
   uint64_t Clear(const ClearScope& scope) override;
@@ -190,10 +197,10 @@ class StoreImpl final : public Store, public PolicyView {
     uint64_t hits = 0, demotions_in = 0, demotion_failures = 0, promotions_in = 0, degrades = 0, degraded_bytes = 0,
              evictions = 0, found_nothing = 0;
     std::array<uint64_t, 17> by_class{};
-    uint64_t demand_bytes = 0;    // Asked for by a put or a move that found no room.
-    uint64_t leaving_bytes = 0;   // Of moves in flight out of this tier.
-    int64_t retry_at_ns = 0;      // Demotions into it are held back until then after a failure.
-    uint32_t full_in_a_row = 0;   // Moves into it that found no room since one did.
+    uint64_t demand_bytes = 0;   // Asked for by a put or a move that found no room.
+    uint64_t leaving_bytes = 0;  // Of moves in flight out of this tier.
+    int64_t retry_at_ns = 0;     // Demotions into it are held back until then after a failure.
+    uint32_t full_in_a_row = 0;  // Moves into it that found no room since one did.
   };
 
   // --- store.cc
@@ -214,7 +221,9 @@ class StoreImpl final : public Store, public PolicyView {
   uint64_t RemoveBlockLocked(NamespaceId ns, const Digest& key, Aftermath* after);
   void LinkParentLocked(EntryId id, const std::optional<Digest>& parent);
   NodeKind KindOfLocked(const Entry& e, uint8_t tier, const CopyPtr& copy) const;
-  bool ExpiredLocked(const Entry& e) const { return e.expires_unix_ms != 0 && e.expires_unix_ms <= options_.clock->UnixMs(); }
+  bool ExpiredLocked(const Entry& e) const {
+    return e.expires_unix_ms != 0 && e.expires_unix_ms <= options_.clock->UnixMs();
+  }
   ClassPair BestClassLocked(EntryId id) const;
   void EmitLocked(EventKind kind, const Entry& e, uint8_t tier, ClassPair now, Aftermath* after);
   EntryId FindByIdentityLocked(const Identity& identity) const;
@@ -224,6 +233,10 @@ class StoreImpl final : public Store, public PolicyView {
   void AbortPut(const EntryName& name);
   void EncodeForHotTier(std::shared_ptr<class InFlightPutImpl> put, std::shared_ptr<RecordHeader> header,
                         int64_t retry_until_ns, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);
+  void CommitToHotTier(std::shared_ptr<class InFlightPutImpl> put, std::unique_ptr<Draft> draft,
+                       std::shared_ptr<const RecordHeader> header,
+                       absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);
+  void FailPut(absl::Status status, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);
   void PublishPut(std::shared_ptr<class InFlightPutImpl> put, std::shared_ptr<const RecordHeader> header, CopyPtr copy,
                   absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);
   void MakeDurable(const EntryName& name, uint64_t generation, PutResult result,
@@ -236,7 +249,8 @@ class StoreImpl final : public Store, public PolicyView {
   // --- store_get.cc
   void StartGet(std::shared_ptr<GetContext> context);
   void OnBlockRead(std::shared_ptr<ReadFlight> flight, absl::StatusOr<EncodedBlock> block);
-  void ServeGet(const std::shared_ptr<GetContext>& context, const ReadFlight& flight, const EncodedBlock& block, RunMask intact);
+  void ServeGet(const std::shared_ptr<GetContext>& context, const ReadFlight& flight, const EncodedBlock& block,
+                RunMask intact);
   void FinishMiss(const std::shared_ptr<GetContext>& context, MissReason reason, std::string detail);
   void HandleDamage(EntryId id, const Identity& identity, uint8_t tier, const CopyPtr& copy, RunMask intact);
   void MaybePromote(const ReadFlight& flight, const EncodedBlock& block);
@@ -251,6 +265,9 @@ class StoreImpl final : public Store, public PolicyView {
   void ReadForMove(std::shared_ptr<Move> move);
   void TransferForMove(std::shared_ptr<Move> move);
   absl::StatusOr<std::unique_ptr<Draft>> RecodeForMove(Move& move, std::shared_ptr<const RecordHeader>* header);
+  // Reserves in `tier` and encodes there, in one pass over the source where its values allow.
+  absl::StatusOr<std::unique_ptr<Draft>> EncodeIntoTier(const EncodedBlock& source, const EncodeSpec& spec, Tier* tier,
+                                                        std::shared_ptr<const RecordHeader>* header) const;
   void EndMoveLocked(Move& move, Aftermath* after);
   void FinishMove(std::shared_ptr<Move> move, CopyPtr copy, ClassPair stored);
   void FailMove(std::shared_ptr<Move> move, absl::Status status);

@@ -1,5 +1,5 @@
-// The only code that changes entries and the copies they hold, so that the policy, the class counters, the events and the
-// references of what leaves are always changed together.
+// The only code that changes entries and the copies they hold, so that the policy, the class counters, the events and
+// the references of what leaves are always changed together.
 #include <utility>
 
 #include "tiers/store/store_impl.h"

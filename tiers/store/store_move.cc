@@ -1,5 +1,6 @@
-// Moves: read a copy, re-code it for where it goes (or take some of its planes along as they are), commit it there, and only
-// then let go of it here. Every step may run on another thread; the entry is taken over by its flag from start to end.
+// Moves: read a copy, re-code it for where it goes (or take some of its planes along as they are), commit it there, and
+// only then let go of it here. Every step may run on another thread; the entry is taken over by its flag from start to
+// end.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -25,8 +26,8 @@ PrecisionClass NextFiner(PrecisionClass c) {
   return c < PrecisionClass::k8Bit ? PrecisionClass::k8Bit : PrecisionClass::kExact;
 }
 
-// `stored`, with the next finer class for each part that loses precision on this move and more of it than `limit` allows. Errors
-// of classes finer than those encoded are unknown, so the answer goes up one step at a time.
+// `stored`, with the next finer class for each part that loses precision on this move and more of it than `limit`
+// allows. Errors of classes finer than those encoded are unknown, so the answer goes up one step at a time.
 ClassPair GateStep(const RecordHeader& header, const ClassPair& stored, const ClassPair& had, float limit) {
   ClassPair gated = stored;
   for (Part part : kParts) {
@@ -97,20 +98,23 @@ void StoreImpl::ReadForMove(std::shared_ptr<Move> move) {
   RunMask runs = move->source->Runs() & WantedRuns(move->target);
   CopyPtr source = move->source;
   Identity identity = move->identity;
-  tier->Read(std::move(source), identity, runs, [this, move = std::move(move)](absl::StatusOr<EncodedBlock> block) mutable {
-    options_.executor->Post([this, move = std::move(move), block = std::move(block)]() mutable {
-      if (!block.ok()) return FailMove(std::move(move), block.status());
-      move->block = *std::move(block);
-      TransferForMove(std::move(move));
-    });
-  });
+  tier->Read(std::move(source), identity, runs,
+             [this, move = std::move(move)](absl::StatusOr<EncodedBlock> block) mutable {
+               options_.executor->Post([this, move = std::move(move), block = std::move(block)]() mutable {
+                 if (!block.ok()) return FailMove(std::move(move), block.status());
+                 move->block = *std::move(block);
+                 TransferForMove(std::move(move));
+               });
+             });
 }
 
-absl::StatusOr<std::unique_ptr<Draft>> StoreImpl::RecodeForMove(Move& move, std::shared_ptr<const RecordHeader>* header) {
+absl::StatusOr<std::unique_ptr<Draft>> StoreImpl::RecodeForMove(Move& move,
+                                                                std::shared_ptr<const RecordHeader>* header) {
   Tier* to = options_.tiers[move.to].tier.get();
   EncodedBlock& block = move.block;
   ClassPair have = ClassOf(*block.header, block.present);
-  if (have.Min() == PrecisionClass::kNone) return DataLoss("block {} has runs missing that it cannot do without", move.identity.key.Hex());
+  if (have.Min() == PrecisionClass::kNone)
+    return DataLoss("block {} has runs missing that it cannot do without", move.identity.key.Hex());
   if (have == Coarser(have, move.target) || CanNarrow(block, move.target)) {
     // Planes travel as they are, with their checksums: damage on the way is found by whoever reads them.
     RunMask keep = RunsFor(*block.header, move.target) & block.present;
@@ -134,9 +138,20 @@ absl::StatusOr<std::unique_ptr<Draft>> StoreImpl::RecodeForMove(Move& move, std:
     HandleDamage(move.entry, move.identity, move.from, move.source, intact);
     return DataLoss("block {} is damaged in tier \"{}\"", move.identity.key.Hex(), options_.tiers[move.from].name);
   }
-  FIRN_ASSIGN_OR_RETURN(EncodePlan plan, PrepareEncode(block, move.spec, artifacts_));
-  FIRN_ASSIGN_OR_RETURN(std::unique_ptr<Draft> draft, to->Reserve(LayoutOf(plan.header)));
-  FIRN_ASSIGN_OR_RETURN(*header, Encode(block, move.spec, artifacts_, plan, draft->runs()));
+  return EncodeIntoTier(block, move.spec, to, header);
+}
+
+absl::StatusOr<std::unique_ptr<Draft>> StoreImpl::EncodeIntoTier(const EncodedBlock& source, const EncodeSpec& spec,
+                                                                 Tier* tier,
+                                                                 std::shared_ptr<const RecordHeader>* header) const {
+  std::unique_ptr<Draft> draft;
+  auto reserve = [&](const EncodePlan& plan) -> absl::StatusOr<MutableRuns> {
+    draft.reset();  // A first plan that did not fit the values gives its room back before the second asks.
+    FIRN_ASSIGN_OR_RETURN(draft, tier->Reserve(LayoutOf(plan.header)));
+    return draft->runs();
+  };
+  FIRN_ASSIGN_OR_RETURN(EncodeResult encoded, EncodeInto(source, spec, artifacts_, reserve));
+  *header = std::move(encoded.header);
   return draft;
 }
 
@@ -165,6 +180,7 @@ void StoreImpl::TransferForMove(std::shared_ptr<Move> move) {
   }
   if (!draft.ok()) return FailMove(std::move(move), draft.status());
   ClassPair stored = ClassOf(*header, header->encoded);
+  move->exact_token_bytes = header->RunBytes(RunMask::Both(RunKind::kExact));
   CommitOptions options;
   {
     std::lock_guard lock(mu_);
@@ -217,7 +233,8 @@ void StoreImpl::FinishMove(std::shared_ptr<Move> move, CopyPtr copy, ClassPair s
         HoldCopyLocked(id, move->to, std::move(copy), stored);
       }
       for (size_t tier = move->from + 1u; move->drop_hotter && tier < move->to; ++tier) {
-        if (table_.FindCopy(id, static_cast<uint8_t>(tier)) != nullptr) DropCopyLocked(id, static_cast<uint8_t>(tier), &after);
+        if (table_.FindCopy(id, static_cast<uint8_t>(tier)) != nullptr)
+          DropCopyLocked(id, static_cast<uint8_t>(tier), &after);
       }
       // Only the copy that was moved: a finer put may have taken its place meanwhile.
       const HeldCopy* source = table_.FindCopy(id, move->from);
@@ -226,6 +243,7 @@ void StoreImpl::FinishMove(std::shared_ptr<Move> move, CopyPtr copy, ClassPair s
       }
       TierState& to = tiers_[move->to];
       to.full_in_a_row = 0;
+      totals_.exact_token_bytes += move->exact_token_bytes;
       if (move->event == EventKind::kPromoted) ++to.promotions_in;
       if (move->event == EventKind::kDemoted) ++to.demotions_in;
       if (move->event == EventKind::kDegraded) ++to.degrades;
@@ -256,7 +274,8 @@ void StoreImpl::FailMove(std::shared_ptr<Move> move, absl::Status status) {
       Entry& e = table_.entry(id);
       e.flags &= static_cast<uint16_t>(~Entry::kMoving);
       bool unreadable = status.code() == absl::StatusCode::kDataLoss || status.code() == absl::StatusCode::kNotFound;
-      // Below is broken rather than full: this tier serves on as a plain cache and lets the block go. A full one gets time.
+      // Below is broken rather than full: this tier serves on as a plain cache and lets the block go. A full one gets
+      // time.
       const HeldCopy* source = table_.FindCopy(id, move->from);
       if (!full && !unreadable && move->event == EventKind::kDemoted && !move->keep_source && !move->done &&
           source != nullptr && source->copy == move->source) {
@@ -272,7 +291,8 @@ void StoreImpl::FailMove(std::shared_ptr<Move> move, absl::Status status) {
   Pump();
 }
 
-std::shared_ptr<const RecordHeader> StoreImpl::HeaderInMemory(uint8_t tier, const CopyPtr& copy, const Identity& identity) const {
+std::shared_ptr<const RecordHeader> StoreImpl::HeaderInMemory(uint8_t tier, const CopyPtr& copy,
+                                                              const Identity& identity) const {
   Tier* medium = options_.tiers[tier].tier.get();
   if (medium->persistent()) return nullptr;
   std::shared_ptr<const RecordHeader> header;

@@ -1,7 +1,7 @@
 // Making room: planes of the coldest blocks first, then the coldest blocks themselves, one tier down or out.
 //
-// Pump looks at every tier, coldest first, so that room below exists before the tier above needs it. It runs after anything that
-// took or gave room, and from Tick.
+// Pump looks at every tier, coldest first, so that room below exists before the tier above needs it. It runs after
+// anything that took or gave room, and from Tick.
 #include <algorithm>
 #include <utility>
 
@@ -21,7 +21,8 @@ constexpr float kImportanceSpares = 0.25f;
 uint64_t StoreImpl::WantedBytesLocked(uint8_t tier, const TierUsage& usage) const {
   const TierConfig& config = options_.tiers[tier];
   auto share = [&](double mark) { return static_cast<uint64_t>(mark * static_cast<double>(usage.capacity_bytes)); };
-  uint64_t wanted = usage.used_bytes > share(config.high_watermark) ? usage.used_bytes - share(config.low_watermark) : 0;
+  uint64_t wanted =
+      usage.used_bytes > share(config.high_watermark) ? usage.used_bytes - share(config.low_watermark) : 0;
   uint64_t demand = tiers_[tier].demand_bytes;
   if (tier == 0) {
     uint64_t waiting = 0;
@@ -80,11 +81,14 @@ uint64_t StoreImpl::DegradeColdestLocked(uint8_t tier, uint64_t wanted, Aftermat
   uint64_t freed = 0;
   while (freed < wanted) {
     std::vector<NodeId> victims;
-    policy_->Coldest(tier, NodeKind::kDegradable, kDegradesABatch, [&](NodeId node) {
-      const Entry& e = table_.entry(table_.copy(node).entry);
-      bool spared = e.pins > 0 || (e.flags & Entry::kMoving);
-      return spared ? Verdict::kSkip : Verdict::kTake;
-    }, &victims);
+    policy_->Coldest(
+        tier, NodeKind::kDegradable, kDegradesABatch,
+        [&](NodeId node) {
+          const Entry& e = table_.entry(table_.copy(node).entry);
+          bool spared = e.pins > 0 || (e.flags & Entry::kMoving);
+          return spared ? Verdict::kSkip : Verdict::kTake;
+        },
+        &victims);
     if (victims.empty()) break;
     bool any = false;
     for (NodeId node : victims) {
@@ -124,16 +128,19 @@ uint64_t StoreImpl::DemoteColdestLocked(uint8_t tier, uint64_t wanted, Aftermath
     std::vector<NodeId> victims;
     for (NodeKind kind : {NodeKind::kNarrow, NodeKind::kDegradable}) {
       if (!victims.empty()) break;
-      policy_->Coldest(tier, kind, 1, [&](NodeId node) {
-        EntryId id = table_.copy(node).entry;
-        if (ProtectedLocked(id, tier)) return Verdict::kSkip;
-        Entry& e = table_.entry(id);
-        if (e.importance > kImportanceSpares) {
-          e.importance *= kImportanceDecay;
-          return Verdict::kSkip;
-        }
-        return Verdict::kTake;
-      }, &victims);
+      policy_->Coldest(
+          tier, kind, 1,
+          [&](NodeId node) {
+            EntryId id = table_.copy(node).entry;
+            if (ProtectedLocked(id, tier)) return Verdict::kSkip;
+            Entry& e = table_.entry(id);
+            if (e.importance > kImportanceSpares) {
+              e.importance *= kImportanceDecay;
+              return Verdict::kSkip;
+            }
+            return Verdict::kTake;
+          },
+          &victims);
     }
     if (victims.empty()) {
       if (leaving == 0 && tiers_[tier].leaving_bytes == 0) ++tiers_[tier].found_nothing;
@@ -184,9 +191,10 @@ uint64_t StoreImpl::EvictColdestLocked(uint8_t tier, uint64_t wanted, Aftermath*
     std::vector<NodeId> victims;
     for (NodeKind kind : {NodeKind::kNarrow, NodeKind::kDegradable}) {
       if (!victims.empty()) break;
-      policy_->Coldest(tier, kind, 1, [&](NodeId node) {
-        return ProtectedLocked(table_.copy(node).entry, tier) ? Verdict::kSkip : Verdict::kTake;
-      }, &victims);
+      policy_->Coldest(
+          tier, kind, 1,
+          [&](NodeId node) { return ProtectedLocked(table_.copy(node).entry, tier) ? Verdict::kSkip : Verdict::kTake; },
+          &victims);
     }
     if (victims.empty()) {
       if (freed == 0) ++tiers_[tier].found_nothing;

@@ -12,8 +12,8 @@ constexpr int64_t kCommitWaitNs = 10'000'000'000;
 
 }  // namespace
 
-// The caller's side of a put in flight. The bytes are either a draft of the hot tier, or memory of its own where the hot tier
-// stores another form than the source's.
+// The caller's side of a put in flight. The bytes are either a draft of the hot tier, or memory of its own where the
+// hot tier stores another form than the source's.
 class InFlightPutImpl final : public InFlightPut {
  public:
   InFlightPutImpl(StoreImpl* store, const PutSpec& spec, EncodePlan plan, bool refines)
@@ -67,13 +67,15 @@ absl::Status StoreImpl::CheckPutLocked(const PutSpec& spec) const {
   const NamespaceFacts& facts = namespaces_[spec.address.ns].facts;
   if (stopping_ || draining_) return Unavailable("the store is stopping");
   if (spec.tokens == 0 || spec.tokens > facts.block_tokens) {
-    return InvalidArgument("a block of {} tokens was put; this namespace's blocks have 1 to {}", spec.tokens, facts.block_tokens);
+    return InvalidArgument("a block of {} tokens was put; this namespace's blocks have 1 to {}", spec.tokens,
+                           facts.block_tokens);
   }
   if (spec.address.shard >= facts.shards) {
     return InvalidArgument("shard {} was put; this namespace has shards 0 to {}", spec.address.shard, facts.shards - 1);
   }
   if (spec.ttl_ms < 0) return InvalidArgument("a time to live of {} ms was given; it is 0 (none) or more", spec.ttl_ms);
-  if (spec.session != 0 && !sessions_.contains(spec.session)) return FailedPrecondition("session {} is not open", spec.session);
+  if (spec.session != 0 && !sessions_.contains(spec.session))
+    return FailedPrecondition("session {} is not open", spec.session);
   if (spec.ack == AckLevel::kDurable && !PersistentTier().has_value()) {
     return FailedPrecondition("a durable acknowledgement was asked for, and no tier of this daemon is persistent");
   }
@@ -102,19 +104,20 @@ absl::StatusOr<std::unique_ptr<InFlightPut>> StoreImpl::BeginPut(const PutSpec& 
       return AlreadyExists("block {} is stored at this precision or a finer one", name.key.Hex());
     }
     if (puts_.contains(name)) return Aborted("a put of block {} is in flight", name.key.Hex());
-    // A finer form of a block that is here keeps its generation: the coarser copies below are the same block and stay good, so
-    // that what was durable stays durable until a finer copy takes its place there.
+    // A finer form of a block that is here keeps its generation: the coarser copies below are the same block and stay
+    // good, so that what was durable stays durable until a finer copy takes its place there.
     uint64_t generation = existing != kNoEntry ? table_.entry(existing).generation : ++last_generation_;
     refines = existing != kNoEntry;
-    FIRN_ASSIGN_OR_RETURN(plan, PlanIdentity({ns.fingerprint, name.key, name.shard, generation}, ns.facts.dtype, shape));
+    FIRN_ASSIGN_OR_RETURN(plan,
+                          PlanIdentity({ns.fingerprint, name.key, name.shard, generation}, ns.facts.dtype, shape));
     uint64_t bytes = plan.layout.TotalBytes();
     if (bytes > options_.tiers[0].tier->Usage().capacity_bytes) {
       return InvalidArgument("a block of {} bytes was put; the hot tier \"{}\" has a capacity of {} bytes", bytes,
                              options_.tiers[0].name, options_.tiers[0].tier->Usage().capacity_bytes);
     }
     if (totals_.puts_in_flight_bytes + bytes > options_.puts_in_flight_bytes_max) {
-      return ResourceExhausted("puts in flight hold {} bytes; {} more would pass the limit of {}", totals_.puts_in_flight_bytes,
-                               bytes, options_.puts_in_flight_bytes_max);
+      return ResourceExhausted("puts in flight hold {} bytes; {} more would pass the limit of {}",
+                               totals_.puts_in_flight_bytes, bytes, options_.puts_in_flight_bytes_max);
     }
     puts_.emplace(name, PutInFlight{.session = spec.session, .bytes = bytes, .cancelled = false});
     totals_.puts_in_flight_bytes += bytes;
@@ -237,18 +240,11 @@ void StoreImpl::CommitPut(std::unique_ptr<InFlightPut> put, absl::AnyInvocable<v
     if (HasNonFinite(view)) header->flags |= RecordHeader::kNonFinite;
     ComputeChecks(header.get(), header->encoded, view.runs);
     if (put->draft() == nullptr) {
-      return EncodeForHotTier(std::move(put), std::move(header), options_.clock->NowNs() + kCommitWaitNs, std::move(done));
+      return EncodeForHotTier(std::move(put), std::move(header), options_.clock->NowNs() + kCommitWaitNs,
+                              std::move(done));
     }
     std::unique_ptr<Draft> draft = std::move(put->draft());
-    options_.tiers[0].tier->Commit(std::move(draft), header, {},
-                                   [this, put, header, done = std::move(done)](absl::StatusOr<CopyPtr> copy) mutable {
-                                     if (!copy.ok()) {
-                                       std::lock_guard lock(mu_);
-                                       ++totals_.puts_failed;
-                                     }
-                                     if (!copy.ok()) return done(copy.status());
-                                     PublishPut(std::move(put), std::move(header), *std::move(copy), std::move(done));
-                                   });
+    CommitToHotTier(std::move(put), std::move(draft), std::move(header), std::move(done));
   });
 }
 
@@ -263,14 +259,9 @@ void StoreImpl::EncodeForHotTier(std::shared_ptr<InFlightPutImpl> put, std::shar
     spec.target = TargetForLocked(e, 0, SourceClass(header->dtype, header->shape));
   }
   EncodedBlock source = put->View(header);
-  auto recode = [&]() -> absl::StatusOr<std::pair<std::unique_ptr<Draft>, std::shared_ptr<const RecordHeader>>> {
-    FIRN_ASSIGN_OR_RETURN(EncodePlan plan, PrepareEncode(source, spec, artifacts_));
-    FIRN_ASSIGN_OR_RETURN(std::unique_ptr<Draft> draft, options_.tiers[0].tier->Reserve(LayoutOf(plan.header)));
-    FIRN_ASSIGN_OR_RETURN(auto encoded, Encode(source, spec, artifacts_, plan, draft->runs()));
-    return std::pair(std::move(draft), std::move(encoded));
-  };
-  auto recoded = recode();
-  if (recoded.status().code() == absl::StatusCode::kResourceExhausted && options_.clock->NowNs() < retry_until_ns) {
+  std::shared_ptr<const RecordHeader> encoded;
+  auto draft = EncodeIntoTier(source, spec, options_.tiers[0].tier.get(), &encoded);
+  if (draft.status().code() == absl::StatusCode::kResourceExhausted && options_.clock->NowNs() < retry_until_ns) {
     {
       std::lock_guard lock(mu_);
       RaiseDemandLocked(0, source.Layout(source.present).TotalBytes());
@@ -280,23 +271,30 @@ void StoreImpl::EncodeForHotTier(std::shared_ptr<InFlightPutImpl> put, std::shar
     }
     return Pump();
   }
-  if (!recoded.ok()) {
-    {
-      std::lock_guard lock(mu_);
-      ++totals_.puts_failed;
-    }
-    return done(recoded.status());
+  if (!draft.ok()) return FailPut(draft.status(), std::move(done));
+  CommitToHotTier(std::move(put), *std::move(draft), std::move(encoded), std::move(done));
+}
+
+void StoreImpl::FailPut(absl::Status status, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) {
+  {
+    std::lock_guard lock(mu_);
+    ++totals_.puts_failed;
   }
-  auto& [draft, encoded] = *recoded;
-  options_.tiers[0].tier->Commit(std::move(draft), encoded, {},
-                                 [this, put, encoded, done = std::move(done)](absl::StatusOr<CopyPtr> copy) mutable {
-                                   if (!copy.ok()) return done(copy.status());
-                                   PublishPut(std::move(put), std::move(encoded), *std::move(copy), std::move(done));
+  done(std::move(status));
+}
+
+void StoreImpl::CommitToHotTier(std::shared_ptr<InFlightPutImpl> put, std::unique_ptr<Draft> draft,
+                                std::shared_ptr<const RecordHeader> header,
+                                absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) {
+  options_.tiers[0].tier->Commit(std::move(draft), header, {},
+                                 [this, put, header, done = std::move(done)](absl::StatusOr<CopyPtr> copy) mutable {
+                                   if (!copy.ok()) return FailPut(copy.status(), std::move(done));
+                                   PublishPut(std::move(put), std::move(header), *std::move(copy), std::move(done));
                                  });
 }
 
-void StoreImpl::PublishPut(std::shared_ptr<InFlightPutImpl> put, std::shared_ptr<const RecordHeader> header, CopyPtr copy,
-                           absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) {
+void StoreImpl::PublishPut(std::shared_ptr<InFlightPutImpl> put, std::shared_ptr<const RecordHeader> header,
+                           CopyPtr copy, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) {
   const EntryName name = put->name();
   PutResult result;
   bool cancelled = false;
@@ -305,7 +303,8 @@ void StoreImpl::PublishPut(std::shared_ptr<InFlightPutImpl> put, std::shared_ptr
     std::lock_guard lock(mu_);
     auto flight = puts_.find(name);
     FIRN_CHECK(flight != puts_.end());
-    // If the block that it refines left meanwhile, its generation is spent: records of it may have been struck from the log.
+    // If the block that it refines left meanwhile, its generation is spent: records of it may have been struck from the
+    // log.
     EntryId refined = FindByIdentityLocked(header->identity);
     cancelled = flight->second.cancelled || stopping_ || (put->refines() && refined == kNoEntry);
     if (cancelled) {
@@ -318,7 +317,8 @@ void StoreImpl::PublishPut(std::shared_ptr<InFlightPutImpl> put, std::shared_ptr
         ++totals_.puts_replaced;
         // The coarser copies in memory are of no more use; those on persistent media stay until a finer one gets there.
         for (uint8_t tier = 0; tier < options_.tiers.size(); ++tier) {
-          if (!options_.tiers[tier].tier->persistent() && table_.FindCopy(id, tier) != nullptr) DropCopyLocked(id, tier, &after);
+          if (!options_.tiers[tier].tier->persistent() && table_.FindCopy(id, tier) != nullptr)
+            DropCopyLocked(id, tier, &after);
         }
       } else {
         id = table_.Insert(name);
@@ -345,7 +345,8 @@ void StoreImpl::PublishPut(std::shared_ptr<InFlightPutImpl> put, std::shared_ptr
   }
   const PutSpec spec = put->spec();
   put.reset();
-  if (cancelled) return done(Aborted("block {} was removed, or its session ended, while it was being put", name.key.Hex()));
+  if (cancelled)
+    return done(Aborted("block {} was removed, or its session ended, while it was being put", name.key.Hex()));
   if (spec.ack == AckLevel::kDurable) {
     MakeDurable(name, result.generation, result, std::move(done));
   } else {

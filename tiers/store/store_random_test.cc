@@ -26,7 +26,8 @@ TEST(StoreRandom, C34_counters_after_every_step) {
       case 1:
       case 2: {
         absl::Status put = h.PutWhenRoom(h.Spec(key), key).status();
-        bool fine = put.ok() || put.code() == absl::StatusCode::kAlreadyExists || put.code() == absl::StatusCode::kResourceExhausted;
+        bool fine = put.ok() || put.code() == absl::StatusCode::kAlreadyExists ||
+                    put.code() == absl::StatusCode::kResourceExhausted;
         EXPECT_TRUE(fine) << Message(put);
         break;
       }
@@ -46,7 +47,8 @@ TEST(StoreRandom, C34_counters_after_every_step) {
         (void)h.Promote(key, static_cast<uint8_t>(rng() % 3));
         break;
       case 7:
-        (void)h.Degrade(key, static_cast<uint8_t>(rng() % 3), rng() % 2 ? PrecisionClass::k4Bit : PrecisionClass::k2Bit);
+        (void)h.Degrade(key, static_cast<uint8_t>(rng() % 3),
+                        rng() % 2 ? PrecisionClass::k4Bit : PrecisionClass::k2Bit);
         break;
       case 8:
         (void)h.store->Delete(h.ns, TestKey(key));

@@ -133,7 +133,8 @@ TEST(Store, MostPrecisionReadsFewerPlanes) {
   auto whole = h.Get(1), few = h.Get(1, {}, kInt2);
   ASSERT_TRUE(whole.ok() && few.ok());
   EXPECT_EQ(few->served, kInt2);
-  EXPECT_LT(few->block.Layout(few->block.present).TotalBytes(), whole->block.Layout(whole->block.present).TotalBytes() * 2 / 3);
+  EXPECT_LT(few->block.Layout(few->block.present).TotalBytes(),
+            whole->block.Layout(whole->block.present).TotalBytes() * 2 / 3);
 }
 
 TEST(Store, PressureDegradesBeforeItDemotesAndDemotesBeforeItLoses) {
@@ -183,7 +184,8 @@ TEST(Store, ChildrenLeaveBeforeTheirParents) {
     ASSERT_TRUE(h.Put(spec, key).ok());
   }
   ASSERT_TRUE(h.PutWhenRoom(h.Spec(100), 100).ok());
-  auto located = h.store->Locate(h.ns, {TestKey(0), TestKey(1), TestKey(2), TestKey(3), TestKey(4), TestKey(5), TestKey(6)}, {});
+  auto located =
+      h.store->Locate(h.ns, {TestKey(0), TestKey(1), TestKey(2), TestKey(3), TestKey(4), TestKey(5), TestKey(6)}, {});
   for (size_t i = 0; i + 1 < located.size(); ++i) EXPECT_LE(located[i].tier, located[i + 1].tier) << i;
   EXPECT_EQ(located[6].tier, 1);
   EXPECT_EQ(located[0].tier, 0);

@@ -50,7 +50,8 @@ class RealTiers {
     options.clock = Clock::Real();
     ColdRecovery nothing{.on_copy = [](RecoveredCopy) {}, .on_fact = [](RecoveredFact) {}};
     ColdRecoveryReport report;
-    auto tier = ColdTier::Open(options, std::make_unique<MemoryDevice>(bytes * 4), std::make_unique<MemoryIndex>(), nothing, &report);
+    auto tier = ColdTier::Open(options, std::make_unique<MemoryDevice>(bytes * 4), std::make_unique<MemoryIndex>(),
+                               nothing, &report);
     EXPECT_TRUE(tier.ok()) << Message(tier.status());
     cold = tier->get();
     return *std::move(tier);
