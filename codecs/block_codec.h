@@ -52,6 +52,9 @@ absl::StatusOr<EncodePlan> PlanIdentity(const Identity& identity, DType dtype, c
 // True where any value of the FP16/BF16/FP8 source is NaN or Inf.
 bool HasNonFinite(const EncodedBlock& source);
 
+// Completes the header of source bytes as they are: checks, and kNonFinite where HasNonFinite. One pass over the bytes.
+void SealSource(RecordHeader* header, const std::array<RunBytes, kRunIds>& runs);
+
 // Plans the re-quantization of `source` to `spec`. If the source is already nested with the same coding, its runs are
 // simply narrowed (see CanNarrow); otherwise it is decoded at its finest class first. A block flagged kNonFinite is
 // planned as identity.

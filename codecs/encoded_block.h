@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/functional/function_ref.h"
 #include "base/bytes.h"
 #include "codecs/record.h"
 #include "codecs/types.h"
@@ -109,6 +110,10 @@ struct EncodedBlock {
 
 // Fills the `checks` of the runs in `mask` of `header` from their bytes; `header->runs[i].bytes` must be set.
 void ComputeChecks(RecordHeader* header, RunMask mask, const std::array<RunBytes, kRunIds>& runs);
+// The same; `visit` sees every byte too, run by run and front to back, in stretches that are in the cache when it is
+// called and when they are summed.
+void ComputeChecks(RecordHeader* header, RunMask mask, const std::array<RunBytes, kRunIds>& runs,
+                   absl::FunctionRef<void(uint32_t run_index, ByteSpan stretch)> visit);
 
 // The runs of `block` whose bytes agree with every checksum of the header. Costs one pass over the bytes.
 RunMask IntactRuns(const EncodedBlock& block);

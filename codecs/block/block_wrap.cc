@@ -1,75 +1,38 @@
 #include <limits>
+#include <optional>
 
 #include "base/status.h"
 #include "codecs/block/part_geometry.h"
 #include "codecs/block_codec.h"
+#include "codecs/numeric/special_scan.h"
 
 namespace firn {
 namespace {
 
 constexpr float kUnknownError = std::numeric_limits<float>::quiet_NaN();
 
-// Every lane of 64 bits filled with `word`.
-template <typename Word>
-constexpr uint64_t Lanes(Word word) {
-  uint64_t lanes = 0;
-  for (size_t shift = 0; shift < 64; shift += 8 * sizeof(Word)) lanes |= uint64_t{word} << shift;
-  return lanes;
-}
-
-// Not zero where any lane of `bits` has all bits of `exponent` set: those lanes become 0, and a lane of 0 is the lowest
-// one that borrows into its own top bit when 1 is taken from each.
-template <typename Word>
-uint64_t SpecialLanes(uint64_t bits, Word exponent) {
-  constexpr Word kTop = static_cast<Word>(Word{1} << (8 * sizeof(Word) - 1));
-  uint64_t cleared = ~bits & Lanes(exponent);
-  return (cleared - Lanes(Word{1})) & ~cleared & Lanes(kTop);
-}
-
-template <typename Word>
-bool AnySpecial(const RunBytes& run, Word exponent) {
-  // Values never straddle spans that start and end on even bytes; the odd ones are put together here.
-  uint8_t carried[sizeof(Word)];
-  size_t have = 0;
-  for (ByteSpan piece : run.spans()) {
-    size_t at = 0;
-    while (have > 0 && at < piece.size()) {
-      carried[have++] = piece[at++];
-      if (have < sizeof(Word)) continue;
-      if ((LoadLe<Word>(carried) & exponent) == exponent) return true;
-      have = 0;
-    }
-    uint64_t special = 0;
-    for (; at + 8 <= piece.size(); at += 8) special |= SpecialLanes(LoadLe<uint64_t>(piece.data() + at), exponent);
-    for (; at + sizeof(Word) <= piece.size(); at += sizeof(Word)) {
-      special |= (LoadLe<Word>(piece.data() + at) & exponent) == exponent;
-    }
-    if (special != 0) return true;
-    for (; at < piece.size(); ++at) carried[have++] = piece[at];
-  }
-  return false;
-}
-
-bool PartHasNonFinite(const EncodedBlock& source, Part part) {
-  const RunBytes& whole = source.runs[RunIndex(RunKind::kWhole, part)];
-  const RunBytes& exact = source.runs[RunIndex(RunKind::kExact, part)];
-  const RunBytes& scales = source.runs[RunIndex(RunKind::kMeta, part)];
-  switch (source.header->dtype) {
+// Finds NaN and Inf in a run of source values; nothing where a run of this kind has none that count.
+std::optional<SpecialScan> ScanOf(DType dtype, RunKind kind) {
+  bool values = kind == RunKind::kWhole || kind == RunKind::kExact;
+  bool scales = kind == RunKind::kMeta;
+  switch (dtype) {
     case DType::kFp16:
-      return AnySpecial<uint16_t>(whole, 0x7C00) || AnySpecial<uint16_t>(exact, 0x7C00);
+      return values ? std::optional(SpecialScan(2, 0x7C00)) : std::nullopt;
     case DType::kBf16:
-      return AnySpecial<uint16_t>(whole, 0x7F80) || AnySpecial<uint16_t>(exact, 0x7F80);
+      return values ? std::optional(SpecialScan(2, 0x7F80)) : std::nullopt;
     case DType::kFp8E4m3:
-      return AnySpecial<uint8_t>(whole, 0x7F) || AnySpecial<uint8_t>(exact, 0x7F) ||
-             AnySpecial<uint32_t>(scales, 0x7F800000);
+      return values   ? std::optional(SpecialScan(1, 0x7F))
+             : scales ? std::optional(SpecialScan(4, 0x7F800000))
+                      : std::nullopt;
     case DType::kFp8E5m2:
-      return AnySpecial<uint8_t>(whole, 0x7C) || AnySpecial<uint8_t>(exact, 0x7C) ||
-             AnySpecial<uint32_t>(scales, 0x7F800000);
+      return values   ? std::optional(SpecialScan(1, 0x7C))
+             : scales ? std::optional(SpecialScan(4, 0x7F800000))
+                      : std::nullopt;
     case DType::kBytes:
     case DType::kFp32:
       break;
   }
-  return false;
+  return std::nullopt;
 }
 
 absl::Status CheckScales(ByteSpan scales, Part part) {
@@ -118,12 +81,25 @@ absl::StatusOr<EncodePlan> PlanIdentity(const Identity& identity, DType dtype, c
 }
 
 bool HasNonFinite(const EncodedBlock& source) {
-  for (Part part : kParts) {
-    if (FamilyOf(source.header->CodingOf(part).codec) == CodecFamily::kSource && PartHasNonFinite(source, part)) {
-      return true;
-    }
+  for (uint32_t i = 0; i < kRunIds; ++i) {
+    if (FamilyOf(source.header->CodingOf(RunPartOf(i)).codec) != CodecFamily::kSource) continue;
+    std::optional<SpecialScan> scan = ScanOf(source.header->dtype, RunKindOf(i));
+    if (!scan.has_value()) continue;
+    for (ByteSpan piece : source.runs[i].spans()) scan->Feed(piece);
+    if (scan->found()) return true;
   }
   return false;
+}
+
+void SealSource(RecordHeader* header, const std::array<RunBytes, kRunIds>& runs) {
+  std::array<std::optional<SpecialScan>, kRunIds> scans;
+  for (uint32_t i = 0; i < kRunIds; ++i) scans[i] = ScanOf(header->dtype, RunKindOf(i));
+  ComputeChecks(header, header->encoded, runs, [&scans](uint32_t run, ByteSpan stretch) {
+    if (scans[run].has_value()) scans[run]->Feed(stretch);
+  });
+  for (const std::optional<SpecialScan>& scan : scans) {
+    if (scan.has_value() && scan->found()) header->flags |= RecordHeader::kNonFinite;
+  }
 }
 
 absl::StatusOr<EncodedBlock> WrapRaw(const Identity& identity, DType dtype, const BlockShape& shape, ByteSpan k,

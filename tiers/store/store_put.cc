@@ -237,8 +237,7 @@ void StoreImpl::CommitPut(std::unique_ptr<InFlightPut> put, absl::AnyInvocable<v
   options_.executor->Post([this, put = std::move(shared), done = std::move(done)]() mutable {
     auto header = std::make_shared<RecordHeader>(put->plan().header);
     EncodedBlock view = put->View(header);
-    if (HasNonFinite(view)) header->flags |= RecordHeader::kNonFinite;
-    ComputeChecks(header.get(), header->encoded, view.runs);
+    SealSource(header.get(), view.runs);
     if (put->draft() == nullptr) {
       return EncodeForHotTier(std::move(put), std::move(header), options_.clock->NowNs() + kCommitWaitNs,
                               std::move(done));

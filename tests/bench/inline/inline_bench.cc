@@ -28,12 +28,25 @@ using Clock = std::chrono::steady_clock;
 constexpr uint32_t kUnits = 32;
 constexpr uint64_t kUnitBytes = 4 * kMiB;
 
+constexpr double kGigabytes = static_cast<double>(kUnits * kUnitBytes) / 1e9;
+
+// What the rounds of one kind took. The processor time of both ends says what a busy machine cannot hide.
+struct Series {
+  std::vector<double> rates;                                     // GB/s.
+  std::vector<double> client_seconds_a_gb, server_seconds_a_gb;  // Of processor time.
+};
+
 template <typename Call>
-absl::StatusOr<double> GigabytesPerSecond(Call call) {
+absl::Status Measure(const Child& server, bool count, Series* series, Call call) {
+  double client = OwnCpuSeconds(), other = server.CpuSeconds();
   auto start = Clock::now();
   FIRN_RETURN_IF_ERROR(call());
   double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  return static_cast<double>(kUnits * kUnitBytes) / seconds / 1e9;
+  if (!count) return absl::OkStatus();
+  series->rates.push_back(kGigabytes / seconds);
+  series->client_seconds_a_gb.push_back((OwnCpuSeconds() - client) / kGigabytes);
+  series->server_seconds_a_gb.push_back((server.CpuSeconds() - other) / kGigabytes);
+  return absl::OkStatus();
 }
 
 class InlineBench {
@@ -47,37 +60,43 @@ class InlineBench {
     const BareUnits kinds[3] = {{kUnitBytes, kUnits, chunk_bytes_, false},
                                 {kUnitBytes, kUnits, static_cast<uint32_t>(kUnitBytes), false},
                                 {kUnitBytes, kUnits, chunk_bytes_, true}};
-    std::vector<double> put, get, upload[3], download[3];
-    auto measure = [](std::vector<double>* rates, bool count, auto call) -> absl::Status {
-      FIRN_ASSIGN_OR_RETURN(double rate, GigabytesPerSecond(call));
-      if (count) rates->push_back(rate);
-      return absl::OkStatus();
-    };
+    Series put, get, upload[3], download[3];
     for (int round = -1; round < rounds; ++round) {  // The first round warms both sides up and is not counted.
       bool count = round >= 0;
-      FIRN_RETURN_IF_ERROR(measure(&put, count, [&] { return PutAll(); }));
+      FIRN_RETURN_IF_ERROR(Measure(*daemon_, count, &put, [&] { return PutAll(); }));
       for (int i = 0; i < 3; ++i) {
-        FIRN_RETURN_IF_ERROR(measure(&upload[i], count, [&] { return bare_->Upload(kinds[i], values_); }));
+        FIRN_RETURN_IF_ERROR(
+            Measure(*bare_server_, count, &upload[i], [&] { return bare_->Upload(kinds[i], values_); }));
       }
-      FIRN_RETURN_IF_ERROR(measure(&get, count, [&] { return GetAll(); }));
+      FIRN_RETURN_IF_ERROR(Measure(*daemon_, count, &get, [&] { return GetAll(); }));
       for (int i = 0; i < 3; ++i) {
-        FIRN_RETURN_IF_ERROR(measure(&download[i], count, [&] { return bare_->Download(kinds[i]); }));
+        FIRN_RETURN_IF_ERROR(Measure(*bare_server_, count, &download[i], [&] { return bare_->Download(kinds[i]); }));
       }
       FIRN_RETURN_IF_ERROR(DeleteAll());
     }
-    auto best = [](const std::vector<double>& rates) { return *std::max_element(rates.begin(), rates.end()); };
+    auto best = [](const Series& series) { return *std::max_element(series.rates.begin(), series.rates.end()); };
     report->Value("inline_put_best", best(put), "GB/s", "the best round: what a busy machine hides");
     report->Value("inline_get_best", best(get), "GB/s", "");
     report->Value("bare_put_best", std::max(best(upload[0]), best(upload[1])), "GB/s", "");
     report->Value("bare_get_best", std::max(best(download[0]), best(download[1])), "GB/s", "");
-    double up = std::max(Median(upload[0]), Median(upload[1])),
-           down = std::max(Median(download[0]), Median(download[1]));
+    auto processor = [&](const std::string& name, const Series& series) {
+      report->Value(name + "_server_cpu", Median(series.server_seconds_a_gb), "s/GB", "processor time of the server");
+      report->Value(name + "_client_cpu", Median(series.client_seconds_a_gb), "s/GB", "processor time of the client");
+    };
+    processor("inline_put", put);
+    processor("bare_put_dropped", upload[0]);
+    processor("bare_put_kept", upload[2]);
+    processor("inline_get", get);
+    processor("bare_get_dropped", download[0]);
+    processor("bare_get_kept", download[2]);
+    auto faster = [](const Series& a, const Series& b) { return std::max(Median(a.rates), Median(b.rates)); };
+    double up = faster(upload[0], upload[1]), down = faster(download[0], download[1]);
     const char* dropped = "4 MiB blocks, one stream; a bare gRPC byte stream whose receiver drops what comes";
     const char* kept = "4 MiB blocks, one stream; a bare gRPC byte stream whose receiver copies it to memory";
-    report->Ratio({"inline_put", Median(put), up, "GB/s", dropped});
-    report->Ratio({"inline_get", Median(get), down, "GB/s", dropped});
-    report->Ratio({"inline_put_kept", Median(put), Median(upload[2]), "GB/s", kept});
-    report->Ratio({"inline_get_kept", Median(get), Median(download[2]), "GB/s", kept});
+    report->Ratio({"inline_put", Median(put.rates), up, "GB/s", dropped});
+    report->Ratio({"inline_get", Median(get.rates), down, "GB/s", dropped});
+    report->Ratio({"inline_put_kept", Median(put.rates), Median(upload[2].rates), "GB/s", kept});
+    report->Ratio({"inline_get_kept", Median(get.rates), Median(download[2].rates), "GB/s", kept});
     return absl::OkStatus();
   }
 

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,6 +15,15 @@
 #include "base/status.h"
 
 namespace firn::bench {
+namespace {
+
+double SecondsOf(clockid_t clock) {
+  timespec time{};
+  clock_gettime(clock, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Child>> Child::Start(const std::vector<std::string>& command,
                                                     const std::string& log_path) {
@@ -35,6 +45,14 @@ bool Child::running() {
   if (!reaped_ && waitpid(pid_, nullptr, WNOHANG) == pid_) reaped_ = true;
   return !reaped_;
 }
+
+double Child::CpuSeconds() const {
+  clockid_t clock = 0;
+  FIRN_CHECK(clock_getcpuclockid(pid_, &clock) == 0);
+  return SecondsOf(clock);
+}
+
+double OwnCpuSeconds() { return SecondsOf(CLOCK_PROCESS_CPUTIME_ID); }
 
 Child::~Child() {
   if (!running()) return;

@@ -19,12 +19,17 @@ class Child {
                                                       const std::string& log_path);
   ~Child();
   bool running();
+  // Of all its threads so far, in user and kernel mode.
+  double CpuSeconds() const;
 
  private:
   explicit Child(pid_t pid) : pid_(pid) {}
   const pid_t pid_;
   bool reaped_ = false;
 };
+
+// As Child::CpuSeconds, of this process.
+double OwnCpuSeconds();
 
 class TempFolder {
  public:
