@@ -80,7 +80,7 @@ class Daemon {
   const Clock* const clock_ = Clock::Real();
   const int64_t started_unix_s_ = std::time(nullptr);
   ControlLoop loop_;
-  std::optional<AsioExecutor> executor_;
+  std::optional<AsioExecutor> executor_, demotion_executor_;
   std::optional<ServiceCore> core_;
   HealthMonitor health_;
   std::unique_ptr<InstanceLock> lock_;
@@ -103,9 +103,11 @@ size_t ExecutorThreads(const Config& config) {
 
 Daemon::Daemon(DaemonOptions options) : options_(std::move(options)) {
   executor_.emplace(ExecutorThreads(options_.config));
+  demotion_executor_.emplace(ExecutorThreads(options_.config), static_cast<int>(options_.config.store.demotion_nice));
   core_.emplace(CoreOptions());
   startup_.emplace(Startup::Options{.config = &options_.config,
                                     .executor = &*executor_,
+                                    .demotion_executor = &*demotion_executor_,
                                     .clock = clock_,
                                     .progress = [this](const std::string& text) {
                                       core_->SetStarting(text);
@@ -165,7 +167,9 @@ int Daemon::Run() {
   startup_thread_.join();
   stop_thread_.join();
   http_.reset();
-  executor_.reset();  // Runs what is still posted while everything it refers to is there.
+  // What is still posted runs while everything it refers to is there; demotions post to the other pool.
+  demotion_executor_.reset();
+  executor_.reset();
   return exit_code_;
 }
 

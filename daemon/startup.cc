@@ -16,9 +16,10 @@ constexpr uint64_t kPopulateStepBytes = 256 * kMiB;
 // Recovered copies are handed over in batches, so that other work gets between.
 constexpr size_t kRecoverBatch = 16384;
 
-StoreOptions StoreOptionsOf(const Config& config, Executor* executor, const Clock* clock) {
+StoreOptions StoreOptionsOf(const Config& config, Executor* executor, Executor* demotion_executor, const Clock* clock) {
   StoreOptions options;
   options.executor = executor;
+  options.demotion_executor = demotion_executor;
   options.clock = clock;
   options.moves_in_flight_max = config.store.moves_in_flight;
   options.events_kept = config.store.events_kept;
@@ -94,7 +95,8 @@ absl::Status Startup::PopulateUpTo(uint64_t bytes_each) {
 absl::StatusOr<std::unique_ptr<Store>> Startup::Run() {
   FIRN_RETURN_IF_ERROR(OpenTiers());
   FIRN_RETURN_IF_ERROR(PopulateUpTo(kServeFromBytes));
-  StoreOptions store_options = StoreOptionsOf(*options_.config, options_.executor, options_.clock);
+  StoreOptions store_options =
+      StoreOptionsOf(*options_.config, options_.executor, options_.demotion_executor, options_.clock);
   for (OpenedTier& opened : opened_) store_options.tiers.push_back(std::move(opened.config));
   FIRN_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, Store::Create(std::move(store_options)));
   for (OpenedTier& opened : opened_) store->RecoverFacts(opened.facts);

@@ -21,6 +21,7 @@ class Startup {
   struct Options {
     const Config* config = nullptr;
     Executor* executor = nullptr;
+    Executor* demotion_executor = nullptr;  // Null: `executor`.
     const Clock* clock = nullptr;
     std::function<void(const std::string&)> progress;
   };

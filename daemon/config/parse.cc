@@ -162,6 +162,7 @@ void ReadRoot(TomlSection& root, Config* config) {
     s.Count("moves_in_flight", &config->store.moves_in_flight, 1, 256);
     s.Count("events_kept", &config->store.events_kept, 1024, 1u << 24);
     s.Bool("promote_on_get", &config->store.promote_on_get);
+    s.Count("demotion_nice", &config->store.demotion_nice, 0, 19);
   });
   root.Section("admin", [config](TomlSection& s) {
     s.String("http", &config->admin_http, 260);

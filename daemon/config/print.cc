@@ -93,8 +93,9 @@ std::string PrintConfig(const Config& config) {
       Size(l.transport_budget_bytes), Size(l.block_bytes_max), Size(l.chunk_bytes_max), l.keys_max, l.streams_max,
       l.sessions_max, l.leases_max, Duration(l.put_idle_ms), Duration(l.read_stall_ms), Duration(l.read_deadline_ms),
       Size(l.held_bytes_max), Size(l.puts_in_flight_bytes_max));
-  out += fmt::format("\n[store]\nmoves_in_flight = {}\nevents_kept = {}\npromote_on_get = {}\n",
-                     config.store.moves_in_flight, config.store.events_kept, config.store.promote_on_get);
+  out += fmt::format("\n[store]\nmoves_in_flight = {}\nevents_kept = {}\npromote_on_get = {}\ndemotion_nice = {}\n",
+                     config.store.moves_in_flight, config.store.events_kept, config.store.promote_on_get,
+                     config.store.demotion_nice);
   out += fmt::format("\n[admin]\nhttp = {}\nexpose = {}\n", Quoted(config.admin_http), config.admin_http_expose);
   out += fmt::format("\n[shutdown]\nbudget = {}\n", Duration(config.shutdown_budget_ms));
   out += fmt::format("\n[log]\nlevel = \"{}\"\nformat = \"{}\"\n", config.log_level, config.log_format);

@@ -1,5 +1,9 @@
 #include "daemon/runtime/asio_executor.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
@@ -24,10 +28,15 @@ struct AsioExecutor::State {
   std::vector<std::thread> threads;
 };
 
-AsioExecutor::AsioExecutor(size_t threads) : threads_(threads), state_(std::make_unique<State>(threads)) {
+AsioExecutor::AsioExecutor(size_t threads, int nice) : threads_(threads), state_(std::make_unique<State>(threads)) {
   FIRN_CHECK(threads > 0);
   for (size_t i = 0; i < threads; ++i) {
-    state_->threads.emplace_back([this]() noexcept { state_->context.run(); });
+    state_->threads.emplace_back([this, nice]() noexcept {
+      // On Linux a thread has a niceness of its own.
+      id_t self = static_cast<id_t>(::gettid());
+      if (nice > 0) ::setpriority(PRIO_PROCESS, self, std::min(19, ::getpriority(PRIO_PROCESS, self) + nice));
+      state_->context.run();
+    });
   }
 }
 

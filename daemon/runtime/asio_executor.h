@@ -23,7 +23,8 @@ namespace firn {
 
 class AsioExecutor final : public Executor {
  public:
-  explicit AsioExecutor(size_t threads);
+  // `nice` is added to the niceness of the threads, as far as the system allows: 19 at most.
+  explicit AsioExecutor(size_t threads, int nice = 0);
   ~AsioExecutor() override;
   void Post(Task task) override;
   size_t threads() const { return threads_; }

@@ -57,6 +57,7 @@ struct TierConfig {
 struct StoreOptions {
   std::vector<TierConfig> tiers;                            // Hot to cold; at least one, at most 8.
   Executor* executor = nullptr;                             // Not owned; outlives the store.
+  Executor* demotion_executor = nullptr;                    // Runs what demotions re-code; null: `executor`.
   const Clock* clock = nullptr;                             // Not owned.
   uint32_t moves_in_flight_max = 8;                         // Demotions and promotions at a time.
   uint64_t held_bytes_per_session_max = uint64_t{1} << 30;  // Bytes of removed blocks that one client may keep alive.

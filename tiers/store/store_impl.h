@@ -263,6 +263,8 @@ class StoreImpl final : public Store, public PolicyView {
   // Needs the entry to be idle (not moving). Takes it over until EndMove.
   void StartMoveLocked(std::unique_ptr<Move> move, Aftermath* after);
   void ReadForMove(std::shared_ptr<Move> move);
+  // Where a move's bytes are worked on: demotions stay out of the way of what a client waits for.
+  Executor* ExecutorOf(const Move& move) const;
   void TransferForMove(std::shared_ptr<Move> move);
   absl::StatusOr<std::unique_ptr<Draft>> RecodeForMove(Move& move, std::shared_ptr<const RecordHeader>* header);
   // Reserves in `tier` and encodes there, in one pass over the source where its values allow.

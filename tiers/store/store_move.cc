@@ -89,9 +89,15 @@ void StoreImpl::StartMoveLocked(std::unique_ptr<Move> move, Aftermath* after) {
   after->Then([this, shared]() mutable { ReadForMove(std::move(shared)); });
 }
 
+Executor* StoreImpl::ExecutorOf(const Move& move) const {
+  bool demotion = move.event == EventKind::kDemoted || move.event == EventKind::kDegraded;
+  return demotion && options_.demotion_executor != nullptr ? options_.demotion_executor : options_.executor;
+}
+
 void StoreImpl::ReadForMove(std::shared_ptr<Move> move) {
+  Executor* executor = ExecutorOf(*move);
   if (move->block.header != nullptr) {
-    options_.executor->Post([this, move = std::move(move)]() mutable { TransferForMove(std::move(move)); });
+    executor->Post([this, move = std::move(move)]() mutable { TransferForMove(std::move(move)); });
     return;
   }
   Tier* tier = options_.tiers[move->from].tier.get();
@@ -99,8 +105,8 @@ void StoreImpl::ReadForMove(std::shared_ptr<Move> move) {
   CopyPtr source = move->source;
   Identity identity = move->identity;
   tier->Read(std::move(source), identity, runs,
-             [this, move = std::move(move)](absl::StatusOr<EncodedBlock> block) mutable {
-               options_.executor->Post([this, move = std::move(move), block = std::move(block)]() mutable {
+             [this, executor, move = std::move(move)](absl::StatusOr<EncodedBlock> block) mutable {
+               executor->Post([this, move = std::move(move), block = std::move(block)]() mutable {
                  if (!block.ok()) return FailMove(std::move(move), block.status());
                  move->block = *std::move(block);
                  TransferForMove(std::move(move));

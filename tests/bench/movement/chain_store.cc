@@ -62,9 +62,12 @@ absl::StatusOr<std::unique_ptr<ChainStore>> ChainStore::Open(const std::string& 
                           TierOf("cold", Medium::kNvme, kGiB, k4Bit, k2Bit, folder + "/cold")};
   for (TierSettings& tier : chain->config_.tiers) tier.high_watermark = 0.98, tier.low_watermark = 0.95;
   chain->config_.store.promote_on_get = false;  // What is fetched stays where it is measured.
-  chain->executor_ = std::make_unique<AsioExecutor>(std::max(2u, std::thread::hardware_concurrency()));
+  const unsigned threads = std::max(2u, std::thread::hardware_concurrency());
+  chain->executor_ = std::make_unique<AsioExecutor>(threads);
+  chain->demotion_executor_ = std::make_unique<AsioExecutor>(threads, chain->config_.store.demotion_nice);
   chain->startup_ = std::make_unique<Startup>(Startup::Options{.config = &chain->config_,
                                                                .executor = chain->executor_.get(),
+                                                               .demotion_executor = chain->demotion_executor_.get(),
                                                                .clock = Clock::Real(),
                                                                .progress = [](const std::string&) {}});
   FIRN_ASSIGN_OR_RETURN(chain->store_, chain->startup_->Run());
@@ -97,6 +100,7 @@ ChainStore::~ChainStore() {
   store_->Shutdown(/*budget_ms=*/0, down.done());
   static_cast<void>(down.Wait());
   store_.reset();
+  demotion_executor_.reset();
   executor_.reset();
 }
 

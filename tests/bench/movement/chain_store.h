@@ -57,7 +57,7 @@ class ChainStore {
 
   uint32_t block_tokens_ = 0;
   Config config_;
-  std::unique_ptr<AsioExecutor> executor_;
+  std::unique_ptr<AsioExecutor> executor_, demotion_executor_;
   std::unique_ptr<Startup> startup_;
   std::unique_ptr<Store> store_;
   NamespaceId ns_ = 0;
