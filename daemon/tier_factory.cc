@@ -37,7 +37,7 @@ absl::StatusOr<std::unique_ptr<ArenaTier>> OpenArena(const TierSettings& setting
   options.name = settings.name;
   options.capacity_bytes = settings.capacity_bytes;
   options.numa_node = settings.numa_node;
-  (settings.path.rfind("/dev/", 0) == 0 ? options.dax_device : options.file) = settings.path;
+  (IsDevicePath(settings.path) ? options.dax_device : options.file) = settings.path;
   return OpenCxlTier(options);
 }
 

@@ -84,7 +84,7 @@ class Checker {
       Error(fmt::format("tier[{}].numa_node = {}: no such node; allowed: {}", i, *tier.numa_node,
                         fmt::join(nodes, ", ")));
     }
-    if (tier.path.empty() || tier.path.rfind("/dev/", 0) == 0) return;
+    if (tier.path.empty() || IsDevicePath(tier.path)) return;
     auto disk = machine_.disk(tier.path);
     if (!disk.ok()) {
       Error(fmt::format("tier[{}].path = \"{}\": {}", i, tier.path, std::string(disk.status().message())));
@@ -171,6 +171,8 @@ class Checker {
 };
 
 }  // namespace
+
+bool IsDevicePath(std::string_view path) { return path.starts_with("/dev/") && !path.starts_with("/dev/shm/"); }
 
 ConfigVerdict CheckConfig(const Config& config, const Machine& machine) { return Checker(config, machine).Run(); }
 

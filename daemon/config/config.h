@@ -64,6 +64,9 @@ struct LimitSettings {
   bool operator==(const LimitSettings&) const = default;
 };
 
+// Under /dev, except /dev/shm, which is a file system in memory.
+bool IsDevicePath(std::string_view path);
+
 struct StoreSettings {
   uint32_t moves_in_flight = 8;
   uint32_t events_kept = 65536;

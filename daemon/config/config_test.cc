@@ -39,6 +39,12 @@ std::string Tier(const std::string& more, const std::string& capacity = "\"64MiB
   return "[[tier]]\nname = \"t\"\nmedium = \"dram\"\ncapacity = " + capacity + "\n" + more + "\n";
 }
 
+TEST(Config, ADeviceIsWhatLiesUnderDevButNotInSharedMemory) {
+  EXPECT_TRUE(IsDevicePath("/dev/dax0.0"));
+  EXPECT_FALSE(IsDevicePath("/dev/shm/cxl"));
+  EXPECT_FALSE(IsDevicePath("/device/cxl"));
+}
+
 TEST(Config, AnEmptyFileIsTheDefault) {
   auto config = Parse("");
   ASSERT_TRUE(config.ok()) << config.status();

@@ -1,5 +1,7 @@
 #include "tests/bench/movement/chain_store.h"
 
+#include <unistd.h>
+
 #include <condition_variable>
 #include <cstring>
 #include <future>
@@ -52,13 +54,15 @@ class Awaited {
 
 }  // namespace
 
+ChainStore::ChainStore() : far_memory_(access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "") {}
+
 absl::StatusOr<std::unique_ptr<ChainStore>> ChainStore::Open(const std::string& folder, uint32_t block_tokens) {
   using enum PrecisionClass;
   std::unique_ptr<ChainStore> chain(new ChainStore());
   chain->block_tokens_ = block_tokens;
   chain->config_.tiers = {TierOf("hot", Medium::kDram, 768 * kMiB, kExact, kExact, ""),
                           TierOf("warm", Medium::kDram, 512 * kMiB, k8Bit, k4Bit, ""),
-                          TierOf("cxl", Medium::kCxl, 384 * kMiB, k4Bit, k4Bit, folder + "/cxl"),
+                          TierOf("cxl", Medium::kCxl, 384 * kMiB, k4Bit, k4Bit, chain->far_memory_.path() + "/cxl"),
                           TierOf("cold", Medium::kNvme, kGiB, k4Bit, k2Bit, folder + "/cold")};
   for (TierSettings& tier : chain->config_.tiers) tier.high_watermark = 0.98, tier.low_watermark = 0.95;
   chain->config_.store.promote_on_get = false;  // What is fetched stays where it is measured.

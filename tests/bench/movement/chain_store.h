@@ -29,7 +29,7 @@ enum BenchTier : uint8_t { kHot = 0, kWarm = 1, kCxl = 2, kCold = 3 };
 
 class ChainStore {
  public:
-  // Tiers live under `folder`; `block_tokens` is the size of the namespace's blocks.
+  // The cold tier lives under `folder`; `block_tokens` is the size of the namespace's blocks.
   static absl::StatusOr<std::unique_ptr<ChainStore>> Open(const std::string& folder, uint32_t block_tokens);
   ~ChainStore();
 
@@ -51,10 +51,12 @@ class ChainStore {
   absl::StatusOr<uint64_t> BytesIn(uint64_t first, uint64_t count, uint8_t tier);
 
  private:
-  ChainStore() = default;
+  ChainStore();
   using MoveDone = absl::AnyInvocable<void(absl::StatusOr<ClassPair>)>;
   absl::Status MoveAll(uint64_t first, uint64_t count, const std::function<void(const Digest&, MoveDone)>& move);
 
+  // Stands for CXL memory: a file system in memory where there is one, whose pages are never written back.
+  TempFolder far_memory_;
   uint32_t block_tokens_ = 0;
   Config config_;
   std::unique_ptr<AsioExecutor> executor_, demotion_executor_;
