@@ -143,6 +143,37 @@ uint64_t StoreImpl::Clear(const ClearScope& scope) {
 void StoreImpl::WhenIdleLocked(const Entry& e, Task task) { when_idle_[e.generation].push_back(std::move(task)); }
 
 void StoreImpl::RunAskedMove(const AskedMove& asked, Move::Done done) {
+  if (asked.patience_until_ns == 0) return RunAskedMoveOnce(asked, std::move(done));
+  {
+    std::lock_guard lock(mu_);
+    // A tier that has just failed gets time, and the list waits behind those under way: codes that find no room are
+    // work for nothing.
+    bool resting = asked.to < tiers_.size() && tiers_[asked.to].retry_at_ns > options_.clock->NowNs();
+    bool busy = patient_moves_ >= kPatientMovesPerSlot * options_.moves_in_flight_max;
+    if ((resting || busy) && MayWaitLocked(asked)) return WaitForRoomLocked(asked, std::move(done));
+    ++patient_moves_;
+  }
+  RunAskedMoveOnce(asked, [this, asked, done = std::move(done)](absl::StatusOr<ClassPair> moved) mutable {
+    {
+      std::lock_guard lock(mu_);
+      --patient_moves_;
+      ScheduleRoomWaitersLocked();
+      bool full = moved.status().code() == absl::StatusCode::kResourceExhausted;
+      if (full && MayWaitLocked(asked)) return WaitForRoomLocked(asked, std::move(done));
+    }
+    done(std::move(moved));
+  });
+}
+
+bool StoreImpl::MayWaitLocked(const AskedMove& asked) const {
+  return !stopping_ && !draining_ && options_.clock->NowNs() < asked.patience_until_ns;
+}
+
+void StoreImpl::WaitForRoomLocked(const AskedMove& asked, Move::Done done) {
+  room_retries_.push_back([this, asked, done = std::move(done)]() mutable { RunAskedMove(asked, std::move(done)); });
+}
+
+void StoreImpl::RunAskedMoveOnce(const AskedMove& asked, Move::Done done) {
   absl::Status refused;
   {
     Aftermath after(this);
@@ -153,7 +184,7 @@ void StoreImpl::RunAskedMove(const AskedMove& asked, Move::Done done) {
     if (refused.ok()) {
       const Entry& e = table_.entry(id);
       if (e.flags & Entry::kMoving) {
-        auto again = [this, asked, done = std::move(done)]() mutable { RunAskedMove(asked, std::move(done)); };
+        auto again = [this, asked, done = std::move(done)]() mutable { RunAskedMoveOnce(asked, std::move(done)); };
         WhenIdleLocked(e, std::move(again));
         return;
       }
@@ -250,6 +281,7 @@ void StoreImpl::Demote(NamespaceId ns, const Digest& key, uint8_t tier, Move::Do
   AskedMove asked;
   asked.to = tier;
   asked.event = EventKind::kDemoted;
+  asked.patience_until_ns = options_.clock->NowNs() + kRoomPatienceNs;
   RunAskedMoves(ns, key, asked, std::move(done));
 }
 
@@ -300,6 +332,7 @@ void StoreImpl::Degrade(NamespaceId ns, const Digest& key, uint8_t tier, ClassPa
   asked.to = tier;
   asked.event = EventKind::kDegraded;
   asked.target = target;
+  asked.patience_until_ns = options_.clock->NowNs() + kRoomPatienceNs;
   RunAskedMoves(ns, key, asked, std::move(done));
 }
 

@@ -56,6 +56,7 @@ void StoreImpl::MakeDurable(const EntryName& name, uint64_t generation, PutResul
   asked.name = name;
   asked.to = *PersistentTier();
   asked.event = EventKind::kStored;  // A copy below; the hot one stays.
+  asked.patience_until_ns = options_.clock->NowNs() + kRoomPatienceNs;
   RunAskedMove(asked, [this, result, generation, done = std::move(done)](absl::StatusOr<ClassPair> moved) mutable {
     if (!moved.ok()) return done(moved.status());
     ClassPair durable = *moved;
@@ -74,6 +75,7 @@ struct StoreImpl::Drain {
   std::vector<EntryName> names;  // Still to go, the next one last.
   size_t moving = 0;
   int64_t deadline_ns = 0;  // 0: none.
+  int64_t patience_until_ns = 0;
   uint64_t dropped = 0;
   absl::Status status;
   bool finished = false;
@@ -105,6 +107,7 @@ void StoreImpl::StepDrain(std::shared_ptr<Drain> drain) {
     asked.name = name;
     asked.to = *to;
     asked.event = EventKind::kStored;
+    asked.patience_until_ns = drain->patience_until_ns;
     RunAskedMove(asked, [this, drain](absl::StatusOr<ClassPair> moved) {
       {
         std::lock_guard lock(drain->mu);
@@ -143,6 +146,7 @@ void StoreImpl::Flush(NamespaceId ns, absl::AnyInvocable<void(absl::Status)> don
     }
   }
   if (!refused.ok()) return done(refused);
+  drain->patience_until_ns = options_.clock->NowNs() + kRoomPatienceNs;
   drain->done = [done = std::move(done)](uint64_t, absl::Status status) mutable { done(std::move(status)); };
   StepDrain(std::move(drain));
 }
@@ -150,13 +154,14 @@ void StoreImpl::Flush(NamespaceId ns, absl::AnyInvocable<void(absl::Status)> don
 void StoreImpl::Shutdown(int64_t budget_ms, absl::AnyInvocable<void(absl::Status)> done) {
   auto drain = std::make_shared<Drain>();
   std::deque<RoomWaiter> waiters;
-  std::vector<Task> watchers;
+  std::vector<Task> watchers, retries;
   {
     std::lock_guard lock(mu_);
     if (stopping_) drain->finished = true;
     waiters = std::exchange(room_waiters_, {});
     watchers = events_.TakeAllWaiting();
     draining_ = true;
+    retries = std::exchange(room_retries_, {});  // Once more, and then with an answer: nothing waits while draining.
     std::optional<uint8_t> to = PersistentTier();
     if (to.has_value() && !stopping_) {
       // The warmest last in the list, so that they are saved first.
@@ -174,6 +179,7 @@ void StoreImpl::Shutdown(int64_t budget_ms, absl::AnyInvocable<void(absl::Status
   }
   for (RoomWaiter& waiter : waiters) waiter.done(Unavailable("the store is stopping"));
   for (Task& wake : watchers) wake();
+  for (Task& retry : retries) options_.executor->Post(std::move(retry));
   if (drain->finished) return done(absl::OkStatus());
   drain->deadline_ns = options_.clock->NowNs() + budget_ms * 1'000'000;
   drain->done = [this, done = std::move(done)](uint64_t dropped, absl::Status status) mutable {

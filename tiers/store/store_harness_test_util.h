@@ -196,22 +196,13 @@ class StoreHarness {
   }
 
   absl::StatusOr<ClassPair> Demote(uint64_t key, uint8_t tier) {
-    std::optional<absl::StatusOr<ClassPair>> result;
-    store->Demote(ns, TestKey(key), tier, [&](absl::StatusOr<ClassPair> got) { result = std::move(got); });
-    Settle();
-    return result.has_value() ? *result : absl::InternalError("the demotion did not complete");
+    return AwaitMove([&](auto done) { store->Demote(ns, TestKey(key), tier, std::move(done)); });
   }
   absl::StatusOr<ClassPair> Promote(uint64_t key, uint8_t tier) {
-    std::optional<absl::StatusOr<ClassPair>> result;
-    store->Promote(ns, TestKey(key), tier, [&](absl::StatusOr<ClassPair> got) { result = std::move(got); });
-    Settle();
-    return result.has_value() ? *result : absl::InternalError("the promotion did not complete");
+    return AwaitMove([&](auto done) { store->Promote(ns, TestKey(key), tier, std::move(done)); });
   }
   absl::StatusOr<ClassPair> Degrade(uint64_t key, uint8_t tier, PrecisionClass to) {
-    std::optional<absl::StatusOr<ClassPair>> result;
-    store->Degrade(ns, TestKey(key), tier, {to, to}, [&](absl::StatusOr<ClassPair> got) { result = std::move(got); });
-    Settle();
-    return result.has_value() ? *result : absl::InternalError("the degradation did not complete");
+    return AwaitMove([&](auto done) { store->Degrade(ns, TestKey(key), tier, {to, to}, std::move(done)); });
   }
 
   void ExpectConsistent() const {
@@ -226,6 +217,21 @@ class StoreHarness {
   NamespaceId ns = 0;
 
  private:
+  using MoveResult = std::optional<absl::StatusOr<ClassPair>>;
+  // Lets time pass where the move waits for room. The answer has a place of its own: it may come after this returned.
+  template <typename Start>
+  absl::StatusOr<ClassPair> AwaitMove(Start start) {
+    auto result = std::make_shared<MoveResult>();
+    start([result](absl::StatusOr<ClassPair> got) { *result = std::move(got); });
+    Settle();
+    for (int i = 0; i < 250 && !result->has_value(); ++i) {
+      clock.AdvanceMs(50);
+      store->Tick();
+      Settle();
+    }
+    return result->has_value() ? **result : absl::InternalError("the move did not complete");
+  }
+
   Executor* executor_ = nullptr;
 };
 

@@ -76,6 +76,11 @@ class Aftermath {
   std::vector<Task> tasks_;
 };
 
+// How long a filled put, and a move that somebody waits for, wait for room.
+constexpr int64_t kRoomPatienceNs = 10'000'000'000;
+// Moves that somebody waits for under way at a time, for each of moves_in_flight_max.
+constexpr uint32_t kPatientMovesPerSlot = 4;
+
 // One copy on its way to another tier.
 struct Move {
   using Done = absl::AnyInvocable<void(absl::StatusOr<ClassPair>)>;
@@ -305,8 +310,12 @@ class StoreImpl final : public Store, public PolicyView {
     uint8_t to = 0;
     EventKind event = EventKind::kDemoted;
     ClassPair target;
+    int64_t patience_until_ns = 0;  // Where there is no room, it is tried again until then.
   };
   void RunAskedMove(const AskedMove& asked, Move::Done done);
+  void RunAskedMoveOnce(const AskedMove& asked, Move::Done done);
+  bool MayWaitLocked(const AskedMove& asked) const;
+  void WaitForRoomLocked(const AskedMove& asked, Move::Done done);
   void RunAskedMoves(NamespaceId ns, const Digest& key, const AskedMove& asked, Move::Done done);
   void PromoteShard(const EntryName& name, uint8_t tier, Move::Done done);
 
@@ -326,7 +335,8 @@ class StoreImpl final : public Store, public PolicyView {
   absl::flat_hash_map<SessionId, Session> sessions_;
   absl::flat_hash_map<EntryName, PutInFlight> puts_;
   std::deque<RoomWaiter> room_waiters_;
-  std::vector<Task> commit_waiters_;  // Filled puts whose codes found no room in the first tier.
+  uint32_t patient_moves_ = 0;      // Under way for somebody who waits.
+  std::vector<Task> room_retries_;  // What found no room: filled puts, and moves that somebody waits for.
   std::map<std::pair<EntryId, uint16_t>, std::shared_ptr<ReadFlight>> flights_;  // Cold reads, by entry and runs.
   std::priority_queue<Expiry, std::vector<Expiry>, std::greater<>> expiries_;
   std::vector<TierState> tiers_;

@@ -5,13 +5,6 @@
 #include "tiers/store/store_impl.h"
 
 namespace firn {
-namespace {
-
-// How long a filled put waits for the room that its codes need in the first tier.
-constexpr int64_t kCommitWaitNs = 10'000'000'000;
-
-}  // namespace
-
 // The caller's side of a put in flight. The bytes are either a draft of the hot tier, or memory of its own where the
 // hot tier stores another form than the source's.
 class InFlightPutImpl final : public InFlightPut {
@@ -181,7 +174,7 @@ void StoreImpl::ServeRoomWaiters() {
   std::vector<Task> commits;
   {
     std::lock_guard lock(mu_);
-    commits = std::exchange(commit_waiters_, {});
+    commits = std::exchange(room_retries_, {});
   }
   for (Task& commit : commits) commit();  // Filled already, so they go before puts that have not begun.
   for (;;) {
@@ -220,7 +213,7 @@ void StoreImpl::AbortPut(const EntryName& name) {
 }
 
 void StoreImpl::ScheduleRoomWaitersLocked() {
-  if ((room_waiters_.empty() && commit_waiters_.empty()) || room_service_posted_) return;
+  if ((room_waiters_.empty() && room_retries_.empty()) || room_service_posted_) return;
   room_service_posted_ = true;
   options_.executor->Post([this] {
     {
@@ -239,7 +232,7 @@ void StoreImpl::CommitPut(std::unique_ptr<InFlightPut> put, absl::AnyInvocable<v
     EncodedBlock view = put->View(header);
     SealSource(header.get(), view.runs);
     if (put->draft() == nullptr) {
-      return EncodeForHotTier(std::move(put), std::move(header), options_.clock->NowNs() + kCommitWaitNs,
+      return EncodeForHotTier(std::move(put), std::move(header), options_.clock->NowNs() + kRoomPatienceNs,
                               std::move(done));
     }
     std::unique_ptr<Draft> draft = std::move(put->draft());
@@ -261,13 +254,18 @@ void StoreImpl::EncodeForHotTier(std::shared_ptr<InFlightPutImpl> put, std::shar
   std::shared_ptr<const RecordHeader> encoded;
   auto draft = EncodeIntoTier(source, spec, options_.tiers[0].tier.get(), &encoded);
   if (draft.status().code() == absl::StatusCode::kResourceExhausted && options_.clock->NowNs() < retry_until_ns) {
+    bool waits = false;
     {
       std::lock_guard lock(mu_);
+      waits = !stopping_ && !draining_;
       RaiseDemandLocked(0, source.Layout(source.present).TotalBytes());
-      commit_waiters_.push_back([this, put, header, retry_until_ns, done = std::move(done)]() mutable {
-        EncodeForHotTier(std::move(put), std::move(header), retry_until_ns, std::move(done));
-      });
+      if (waits) {
+        room_retries_.push_back([this, put, header, retry_until_ns, done = std::move(done)]() mutable {
+          EncodeForHotTier(std::move(put), std::move(header), retry_until_ns, std::move(done));
+        });
+      }
     }
+    if (!waits) return FailPut(draft.status(), std::move(done));
     return Pump();
   }
   if (!draft.ok()) return FailPut(draft.status(), std::move(done));

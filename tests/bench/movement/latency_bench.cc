@@ -57,22 +57,11 @@ class DemotionLoad {
   absl::Status Batch(uint64_t first) {
     for (uint64_t i = 0; i < kLoadBatch; ++i) FIRN_RETURN_IF_ERROR(chain_->Put(first + i));
     FIRN_RETURN_IF_ERROR(chain_->Demote(first, kLoadBatch, kWarm));
-    FIRN_RETURN_IF_ERROR(DemoteWhenRoom(first));
+    FIRN_RETURN_IF_ERROR(chain_->Demote(first, kLoadBatch, kCold));
     for (uint64_t i = 0; i < kLoadBatch; ++i) {
       FIRN_RETURN_IF_ERROR(chain_->store()->Delete(chain_->ns(), ChainStore::Key(first + i)));
     }
     return absl::OkStatus();
-  }
-
-  // A cold tier that reclaims slower than it is filled refuses for a while: that is its pace, not a failure.
-  absl::Status DemoteWhenRoom(uint64_t first) {
-    const auto give_up = Clock::now() + std::chrono::seconds(20);
-    while (true) {
-      absl::Status status = chain_->Demote(first, kLoadBatch, kCold);
-      if (!absl::IsResourceExhausted(status) || Clock::now() > give_up) return status;
-      if (stop_) return absl::OkStatus();
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
   }
 
   ChainStore* const chain_;
