@@ -174,6 +174,9 @@ void CopyStepped(const uint8_t* source, size_t source_step, uint8_t* target, siz
   CopySteps<uint32_t>(source, source_step, target, target_step, values);
 }
 
+// FP32 is never stored: its limits are those of the block it is decoded from.
+DType StoredAs(DType dtype) { return dtype == DType::kFp32 ? DType::kFp16 : dtype; }
+
 }  // namespace
 
 absl::StatusOr<CallerLayout> DenseLayout(std::string_view order, const BlockShape& shape, uint32_t block_tokens,
@@ -184,7 +187,7 @@ absl::StatusOr<CallerLayout> DenseLayout(std::string_view order, const BlockShap
   if (shape.tokens > block_tokens) return InvalidArgument("{} tokens in a block of {}", shape.tokens, block_tokens);
   BlockShape whole = shape;
   whole.tokens = block_tokens;
-  FIRN_RETURN_IF_ERROR(CheckShape(whole, dtype));
+  FIRN_RETURN_IF_ERROR(CheckShape(whole, StoredAs(dtype)));
   if (order.find('D') < order.find('2') && shape.k_width != shape.v_width) {
     return InvalidArgument("layout order \"{}\": K of width {} and V of width {} do not interleave", order,
                            shape.k_width, shape.v_width);
@@ -211,7 +214,7 @@ absl::StatusOr<CallerLayout> DenseLayout(std::string_view order, const BlockShap
 }
 
 absl::Status CheckLayout(const CallerLayout& layout, const BlockShape& shape, DType dtype, uint64_t buffer_bytes) {
-  FIRN_RETURN_IF_ERROR(CheckShape(shape, dtype));
+  FIRN_RETURN_IF_ERROR(CheckShape(shape, StoredAs(dtype)));
   for (Part part : kParts) {
     if (shape.part(part).width == 0) continue;
     FIRN_RETURN_IF_ERROR(CheckPart(layout.part(part), shape.part(part), part, DTypeBytes(dtype), buffer_bytes));

@@ -86,7 +86,7 @@ TEST(Layout, C17_layout_presets_place_every_value) {
   for (std::string_view order :
        {kOrderCanonical, kOrderKvFirst, kOrderBlockFirst, kOrderHeadsFirst, kOrderFusedToken, kOrderFusedHead,
         kOrderTransposed, std::string_view("DTLH2"), std::string_view("THL2D")}) {
-    for (DType dtype : {DType::kFp16, DType::kBf16, DType::kFp8E4m3, DType::kBytes}) {
+    for (DType dtype : {DType::kFp16, DType::kBf16, DType::kFp8E4m3, DType::kBytes, DType::kFp32}) {
       SCOPED_TRACE(testing::Message() << order << " of " << DTypeName(dtype));
       auto layout = DenseLayout(order, shape, shape.tokens, dtype);
       ASSERT_TRUE(layout.ok()) << layout.status();

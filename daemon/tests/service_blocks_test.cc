@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "codecs/block_codec.h"
+#include "codecs/numeric/float_formats.h"
 #include "daemon/tests/service_harness_test_util.h"
 
 namespace firn {
@@ -313,6 +314,18 @@ TEST(ServiceBlocks, LayoutsAreOfTheRequest) {
   ApiClient::Got got = api.Get(request)[0];
   ASSERT_TRUE(got.status.ok()) << got.status;
   EXPECT_EQ(got.payload, arranged);
+
+  // The same strides of FP32 values, decoded on the way.
+  request.set_representation(v1::REPRESENTATION_FP32);
+  request.mutable_layout()->set_payload_bytes(2 * arranged.size());
+  got = api.Get(request)[0];
+  ASSERT_TRUE(got.status.ok()) << got.status;
+  ASSERT_EQ(got.payload.size(), 2 * arranged.size());
+  for (size_t i = 0; i < arranged.size() / 2; ++i) {
+    uint16_t half = LoadLe<uint16_t>(reinterpret_cast<const uint8_t*>(&arranged[2 * i]));
+    float value = LoadLe<float>(reinterpret_cast<const uint8_t*>(&got.payload[4 * i]));
+    ASSERT_EQ(value, HalfToFloat(half)) << i;
+  }
 
   block.mutable_layout()->mutable_v()->set_offset(0);  // Two values in one place.
   EXPECT_EQ(api.Put(block, arranged).status().code(), 3u);
