@@ -141,7 +141,6 @@ absl::Status PayloadSource::PrepareDecoded() {
   decodes_ = true;
   uint64_t k_bytes = PartBytes(Part::kK, layers_), v_bytes = PartBytes(Part::kV, layers_);
   if (request_.layout.has_value()) {
-    if (out_ == DType::kFp32) return InvalidArgument("a layout is for FP16, BF16 and BYTES; FP32 comes canonical");
     FIRN_RETURN_IF_ERROR(CheckLayout(*request_.layout, shape_, out_, request_.layout_bytes));
     if (request_.layout_bytes > 8 * (k_bytes + v_bytes)) {
       return InvalidArgument("layout.payload_bytes = {}; the values have {} bytes and a layout at most 8 times as many",
