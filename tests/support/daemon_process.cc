@@ -31,7 +31,7 @@ DaemonProcess::DaemonProcess(DaemonOptions options) : options_(std::move(options
   std::ofstream config(folder_ / "firnd.toml");
   config << "state_dir = \"" << (folder_ / "state").string() << "\"\n"
          << "runtime_dir = \"" << (folder_ / "run").string() << "\"\n"
-         << "[admin]\nhttp = \"off\"\n"
+         << "[admin]\nhttp = \"" << options_.admin_http << "\"\n"
          << "[[tier]]\nname = \"hot\"\nmedium = \"dram\"\ncapacity = \"" << options_.hot_capacity
          << "\"\nprecision = \"exact\"\n"
          << "[[tier]]\nname = \"warm\"\nmedium = \"dram\"\ncapacity = \"" << options_.warm_capacity

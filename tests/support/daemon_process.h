@@ -19,7 +19,8 @@ struct DaemonOptions {
   std::string hot_capacity = "32MiB";
   std::string warm_capacity = "32MiB";
   std::string cold_capacity = "256MiB";
-  std::string cold_path;   // Empty: a folder of the daemon's own.
+  std::string cold_path;  // Empty: a folder of the daemon's own.
+  std::string admin_http = "off";
   std::string extra_toml;  // Appended to the configuration.
 };
 

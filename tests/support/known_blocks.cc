@@ -44,7 +44,15 @@ KnownModel LargeModel() { return {.name = "large", .layers = 8, .heads = 8, .wid
 firnkv::BlockKey KnownKey(uint64_t number) { return firnkv::BlockKey::Opaque("block " + std::to_string(number)); }
 
 std::vector<uint16_t> KnownValues(const KnownModel& model, uint64_t number) {
-  std::vector<uint16_t> out(2 * model.part_values());
+  return KnownValues(2 * model.part_values(), number);
+}
+
+double KnownError(const KnownModel& model, uint64_t number, std::span<const uint16_t> values) {
+  return RelativeError(KnownValues(model, number), values);
+}
+
+std::vector<uint16_t> KnownValues(size_t count, uint64_t number) {
+  std::vector<uint16_t> out(count);
   uint64_t state = number * 0x9E3779B97F4A7C15ull + 0x1234567;
   float phase = static_cast<float>(state % 6283) * 0.001f;
   for (size_t i = 0; i < out.size(); ++i) {
@@ -55,8 +63,7 @@ std::vector<uint16_t> KnownValues(const KnownModel& model, uint64_t number) {
   return out;
 }
 
-double KnownError(const KnownModel& model, uint64_t number, std::span<const uint16_t> values) {
-  std::vector<uint16_t> expected = KnownValues(model, number);
+double RelativeError(std::span<const uint16_t> expected, std::span<const uint16_t> values) {
   if (values.size() != expected.size()) return INFINITY;
   double error = 0, norm = 0;
   for (size_t i = 0; i < expected.size(); ++i) {

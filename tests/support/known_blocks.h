@@ -32,6 +32,10 @@ std::vector<uint16_t> KnownValues(const KnownModel& model, uint64_t number);
 // ||x - x^|| / ||x|| against what block `number` holds. About 1.4 for another block's values.
 double KnownError(const KnownModel& model, uint64_t number, std::span<const uint16_t> values);
 
+// The same for a block of any shape, which has `count` values in all.
+std::vector<uint16_t> KnownValues(size_t count, uint64_t number);
+double RelativeError(std::span<const uint16_t> expected, std::span<const uint16_t> values);
+
 // The largest error that a class may have on these values.
 double ErrorLimit(firnkv::Precision precision);
 
