@@ -68,7 +68,7 @@ struct CommitOptions {
 
 struct TierUsage {
   uint64_t capacity_bytes = 0;
-  uint64_t used_bytes = 0;      // Committed copies, drafts and the medium's own overhead; never above capacity.
+  uint64_t used_bytes = 0;      // Committed copies, drafts and the medium's own overhead; above capacity only after SetCapacity.
   uint64_t overhead_bytes = 0;  // Of these, the medium's own: used = sum of StoredBytes + draft_bytes + overhead_bytes.
   uint64_t draft_bytes = 0;     // Of these, reserved and not yet committed.
   uint64_t copies = 0;
@@ -118,6 +118,10 @@ class Tier {
 
   // Completes when everything committed before is durable. Volatile media complete at once.
   void Flush(FlushDone done) { FlushImpl(std::move(done)); }
+
+  // From now on no more than `bytes` are used. What is used beyond stays until it is freed: making room is the store's
+  // and the medium's work. InvalidArgument, naming the range, where the medium cannot be so large or so small.
+  virtual absl::Status SetCapacity(uint64_t bytes) = 0;
 
   virtual bool persistent() const = 0;
   // True where Narrow frees bytes at once (memory); false where only reclaiming does (logs).

@@ -127,12 +127,12 @@ AdminService::Unary* AdminService::Degrade(Context* context, const v1::DegradeRe
 }
 
 AdminService::Unary* AdminService::SetCapacity(Context* context, const v1::SetCapacityRequest* request,
-                                               v1::SetCapacityResponse*) {
+                                               v1::SetCapacityResponse* response) {
   return Answer(core_, context, Method::kSetCapacity, [=, this](Store* store) -> absl::Status {
     FIRN_ASSIGN_OR_RETURN(uint8_t tier, TierByName(request->tier()));
-    return FailedPrecondition("tier \"{}\" has {}, set by its configuration and read at start; {} needs a restart",
-                              request->tier(), FormatBytes(store->tier(tier).tier->Usage().capacity_bytes),
-                              FormatBytes(request->capacity_bytes()));
+    FIRN_RETURN_IF_ERROR(store->SetCapacity(tier, request->capacity_bytes()));
+    response->set_capacity_bytes(store->tier(tier).tier->Usage().capacity_bytes);
+    return absl::OkStatus();
   });
 }
 

@@ -324,9 +324,14 @@ TEST(ServiceCalls, AdministrationAndVerify) {
   capacity.set_tier("hot");
   capacity.set_capacity_bytes(kGiB);
   v1::SetCapacityResponse set;
-  EXPECT_EQ(harness.client->Call("Admin/SetCapacity", capacity, &set).code(), absl::StatusCode::kFailedPrecondition);
-  capacity.set_tier("lukewarm");
   absl::Status status = harness.client->Call("Admin/SetCapacity", capacity, &set);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Message(status), HasSubstr(std::to_string(kGiB)));
+  capacity.set_capacity_bytes(kMiB);
+  ASSERT_TRUE(harness.client->Call("Admin/SetCapacity", capacity, &set).ok());
+  EXPECT_EQ(set.capacity_bytes(), kMiB);
+  capacity.set_tier("lukewarm");
+  status = harness.client->Call("Admin/SetCapacity", capacity, &set);
   EXPECT_THAT(Message(status), HasSubstr("hot, warm"));
   v1::ClearRequest clear;
   clear.set_namespace_fingerprint(api.fingerprint());

@@ -247,7 +247,8 @@ TEST(ColdTier, C23_aLowerCapacityEvictsDown) {
   ASSERT_TRUE(rig.Open().ok());
   Written written = Fill(&rig, 0, 50 * kMiB, 100);
   EXPECT_GT(rig.memory.UsedBytes(), 40 * kMiB);
-  rig.cold->SetCapacity(24 * kMiB);
+  EXPECT_EQ(rig.cold->SetCapacity(kMiB).code(), absl::StatusCode::kInvalidArgument);
+  ASSERT_TRUE(rig.cold->SetCapacity(24 * kMiB).ok());
   rig.Run();
   EXPECT_LE(rig.memory.UsedBytes(), 24 * kMiB);
   EXPECT_TRUE(rig.Put(ColdBlock(9999, 100)).ok());

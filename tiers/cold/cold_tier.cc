@@ -101,9 +101,15 @@ bool ColdTier::idle() const {
 
 void ColdTier::SetEvents(ColdEvents* events) { events_ = events; }
 
-void ColdTier::SetCapacity(uint64_t capacity_bytes) {
-  segments_->SetCapacity(capacity_bytes);
+absl::Status ColdTier::SetCapacity(uint64_t bytes) {
+  uint64_t least = kSegmentsMin * options_.segment_bytes;
+  if (bytes < least) {
+    return InvalidArgument("{}: a capacity of {} bytes; at least {} expected, {} segments", name(), bytes, least,
+                           kSegmentsMin);
+  }
+  segments_->SetCapacity(bytes);
   Post([this] { MaybeReclaim(); });
+  return absl::OkStatus();
 }
 
 void ColdTier::Tick() {

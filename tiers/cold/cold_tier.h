@@ -52,7 +52,8 @@ class ColdTier final : public Tier, private LogSink {
   void ForgetNamespace(const Digest& namespace_fingerprint, FlushDone done);
 
   // Lower than what is used: evicts down in the background.
-  void SetCapacity(uint64_t capacity_bytes);
+  // Segments are reclaimed until it is kept.
+  absl::Status SetCapacity(uint64_t bytes) override;
   // What time brings: measuring the index, trying a failed medium again, reclaiming. Call it about once a second.
   void Tick();
   // Seals the open segments and syncs the index. `done` comes when all is on the medium; everything is refused from now

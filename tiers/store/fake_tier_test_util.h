@@ -45,9 +45,10 @@ class FakeTier final : public Tier {
     std::lock_guard lock(mu_);
     return remembered_.size();
   }
-  void set_capacity(uint64_t bytes) {
+  absl::Status SetCapacity(uint64_t bytes) override {
     std::lock_guard lock(mu_);
     options_.capacity_bytes = bytes;
+    return absl::OkStatus();
   }
 
   bool persistent() const override { return options_.persistent; }

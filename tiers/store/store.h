@@ -244,6 +244,9 @@ class Store : public ColdEvents {
   // Returns the number of copies removed. After it no earlier key hits there, and after SyncRemovals not after a crash
   // either. Pinned blocks go too.
   virtual uint64_t Clear(const ClearScope& scope) = 0;
+  // From now on a tier uses no more than `bytes`; what is beyond moves down, or goes, soon. Holds until the process
+  // ends.
+  virtual absl::Status SetCapacity(uint8_t tier, uint64_t bytes) = 0;
   // Moves a block down to `tier` now, re-quantized to that tier's class; `done` gets the class it has there.
   virtual void Demote(NamespaceId ns, const Digest& key, uint8_t tier,
                       absl::AnyInvocable<void(absl::StatusOr<ClassPair>)> done) = 0;

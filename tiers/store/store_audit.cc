@@ -120,7 +120,7 @@ AuditReport StoreImpl::Audit() const {
     expect(by_class[i] == tiers_[i].by_class,
            fmt::format("tier \"{}\": the counts by class do not equal a recount", name));
     TierUsage usage = options_.tiers[i].tier->Usage();
-    expect(usage.used_bytes <= usage.capacity_bytes,
+    expect(usage.used_bytes <= std::max(usage.capacity_bytes, tiers_[i].outgrown_bytes),
            fmt::format("tier \"{}\": {} bytes used of {}", name, usage.used_bytes, usage.capacity_bytes));
     expect(bytes[i] <= usage.used_bytes,
            fmt::format("tier \"{}\": its copies have {} bytes, it counts {}", name, bytes[i], usage.used_bytes));

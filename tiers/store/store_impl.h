@@ -144,6 +144,7 @@ class StoreImpl final : public Store, public PolicyView {
   void Flush(NamespaceId ns, absl::AnyInvocable<void(absl::Status)> done) override;
 
   uint64_t Clear(const ClearScope& scope) override;
+  absl::Status SetCapacity(uint8_t tier, uint64_t bytes) override;
   void Demote(NamespaceId ns, const Digest& key, uint8_t tier,
               absl::AnyInvocable<void(absl::StatusOr<ClassPair>)> done) override;
   void Degrade(NamespaceId ns, const Digest& key, uint8_t tier, ClassPair target,
@@ -202,10 +203,11 @@ class StoreImpl final : public Store, public PolicyView {
     uint64_t hits = 0, demotions_in = 0, demotion_failures = 0, promotions_in = 0, degrades = 0, degraded_bytes = 0,
              evictions = 0, found_nothing = 0;
     std::array<uint64_t, 17> by_class{};
-    uint64_t demand_bytes = 0;   // Asked for by a put or a move that found no room.
-    uint64_t leaving_bytes = 0;  // Of moves in flight out of this tier.
-    int64_t retry_at_ns = 0;     // Demotions into it are held back until then after a failure.
-    uint32_t full_in_a_row = 0;  // Moves into it that found no room since one did.
+    uint64_t demand_bytes = 0;    // Asked for by a put or a move that found no room.
+    uint64_t leaving_bytes = 0;   // Of moves in flight out of this tier.
+    uint64_t outgrown_bytes = 0;  // What was used when its capacity was set lower, until it is kept.
+    int64_t retry_at_ns = 0;      // Demotions into it are held back until then after a failure.
+    uint32_t full_in_a_row = 0;   // Moves into it that found no room since one did.
   };
 
   // --- store.cc

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/status.h"
 #include "tiers/store/store_impl.h"
 
 namespace firn {
@@ -217,6 +218,7 @@ void StoreImpl::PumpTierLocked(uint8_t tier, Aftermath* after) {
   uint64_t wanted = WantedBytesLocked(tier, usage);
   uint64_t free = usage.capacity_bytes - std::min(usage.used_bytes, usage.capacity_bytes);
   if (tiers_[tier].demand_bytes <= free) tiers_[tier].demand_bytes = 0;
+  if (usage.used_bytes <= usage.capacity_bytes) tiers_[tier].outgrown_bytes = 0;
   // A log makes its own room by reclaiming segments; it asks back what they are worth.
   if (wanted == 0 || options_.tiers[tier].tier->persistent()) return;
   uint64_t freed = DegradeColdestLocked(tier, wanted, after);
@@ -259,6 +261,21 @@ void StoreImpl::ExpireLocked(Aftermath* after) {
     ++totals_.expired;
     RemoveBlockLocked(due.name.ns, due.name.key, after);
   }
+}
+
+absl::Status StoreImpl::SetCapacity(uint8_t tier, uint64_t bytes) {
+  if (tier >= options_.tiers.size()) {
+    return InvalidArgument("tier {} was named; this daemon has tiers 0 to {}", tier, options_.tiers.size() - 1);
+  }
+  {
+    std::lock_guard lock(mu_);
+    FIRN_RETURN_IF_ERROR(options_.tiers[tier].tier->SetCapacity(bytes));
+    TierUsage usage = options_.tiers[tier].tier->Usage();
+    tiers_[tier].outgrown_bytes = usage.used_bytes > usage.capacity_bytes ? usage.used_bytes : 0;
+    ScheduleRoomWaitersLocked();
+  }
+  Pump();
+  return absl::OkStatus();
 }
 
 void StoreImpl::Tick() {

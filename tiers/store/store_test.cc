@@ -470,6 +470,26 @@ TEST(Store, RecoveredCopiesAreServedAndOldOnesForgotten) {
   EXPECT_GT(again.Put(2)->generation, put->generation);
 }
 
+TEST(Store, C23_a_lower_capacity_moves_down_what_is_beyond) {
+  StoreHarness h;
+  for (uint64_t key = 0; key < 16; ++key) ASSERT_TRUE(h.Put(key).ok()) << key;
+  uint64_t before = h.tiers[0]->Usage().used_bytes;
+  ASSERT_TRUE(h.store->SetCapacity(0, before / 4).ok());
+  h.ExpectConsistent();  // Also while it is not kept yet.
+  for (int i = 0; i < 20; ++i) {
+    h.Settle();
+    h.clock.AdvanceMs(50);
+    h.store->Tick();
+  }
+  EXPECT_LE(h.tiers[0]->Usage().used_bytes, before / 4);
+  h.ExpectConsistent();
+  for (uint64_t key = 0; key < 16; ++key) EXPECT_TRUE(h.Get(key).ok()) << key;
+  EXPECT_EQ(h.store->SetCapacity(9, 1).code(), absl::StatusCode::kInvalidArgument);
+  ASSERT_TRUE(h.store->SetCapacity(0, before * 2).ok());
+  for (uint64_t key = 100; key < 116; ++key) EXPECT_TRUE(h.PutWhenRoom(h.Spec(key), key).ok()) << key;
+  h.ExpectConsistent();
+}
+
 TEST(Store, ShutdownSavesWhatItCan) {
   StoreHarness h;
   for (uint64_t key = 0; key < 20; ++key) ASSERT_TRUE(h.Put(key).ok());

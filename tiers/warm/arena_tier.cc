@@ -125,4 +125,13 @@ void ArenaTier::CopyInImpl(const RunBytes& source, const MutableRunBytes& target
   arena_->region().far() ? CopyStreaming(source, target) : CopyScattered(source, target);
 }
 
+absl::Status ArenaTier::SetCapacity(uint64_t bytes) {
+  if (bytes < kArenaPageBytes || bytes > bytes_max()) {
+    return InvalidArgument("{}: a capacity of {} bytes; {} to {} expected, what it was opened with", name(), bytes,
+                           kArenaPageBytes, bytes_max());
+  }
+  arena_->SetLimit(bytes);
+  return absl::OkStatus();
+}
+
 }  // namespace firn

@@ -30,7 +30,8 @@ class ArenaTier final : public Tier {
   absl::Status Populate(uint64_t bytes) { return arena_->Populate(bytes); }
   uint64_t populated_bytes() const { return arena_->populated_bytes(); }
   uint64_t bytes_max() const { return arena_->bytes_max(); }
-  void SetLimit(uint64_t bytes) { arena_->SetLimit(bytes); }
+  // The memory stays taken; it is what may be used that changes.
+  absl::Status SetCapacity(uint64_t bytes) override;
   // For mapping into other processes and registering with a GPU.
   const MemoryRegion& region() const { return arena_->region(); }
   // Reserves and commits fail from now on; what is there can be read.

@@ -168,12 +168,14 @@ TEST(ArenaTier, ALowerLimitRefusesAndKeeps) {
   auto tier = MakeTier(std::make_unique<FakeRegion>(8 * kMiB));
   EncodedBlock block = NestedBlock(1);
   CopyPtr copy = Put(tier.get(), block);
-  tier->SetLimit(64 * kKiB);
+  EXPECT_EQ(tier->SetCapacity(1).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(tier->SetCapacity(tier->bytes_max() + 1).code(), absl::StatusCode::kInvalidArgument);
+  ASSERT_TRUE(tier->SetCapacity(64 * kKiB).ok());
   EXPECT_EQ(tier->Usage().capacity_bytes, 64 * kKiB);
   auto refused = tier->Reserve(block.Layout(block.present));
   EXPECT_TRUE(absl::IsResourceExhausted(refused.status())) << refused.status();
   EXPECT_TRUE(Get(tier.get(), copy, block.header->identity).ok());
-  tier->SetLimit(8 * kMiB);
+  ASSERT_TRUE(tier->SetCapacity(8 * kMiB).ok());
   EXPECT_NE(Put(tier.get(), block), nullptr);
 }
 

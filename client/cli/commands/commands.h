@@ -14,7 +14,7 @@ void AddPut(CLI::App* app, Context* context, int* code);
 void AddGet(CLI::App* app, Context* context, int* code);
 void AddKeys(CLI::App* app, Context* context, int* code);
 void AddInspect(CLI::App* app, Context* context, int* code);  // ls, stat, namespaces
-void AddTiers(CLI::App* app, Context* context, int* code);    // tiers, capabilities, stats, wait
+void AddTiers(CLI::App* app, Context* context, int* code);    // tiers, capabilities, stats, wait, capacity
 void AddMoves(CLI::App* app, Context* context, int* code);    // demote, promote, degrade, prefetch
 void AddRemoval(CLI::App* app, Context* context, int* code);  // delete, clear, flush, verify
 void AddWatch(CLI::App* app, Context* context, int* code);

@@ -1,7 +1,8 @@
-// tiers, stats, capabilities, wait: the daemon itself.
+// tiers, stats, capabilities, wait, capacity: the daemon itself.
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <memory>
 
 #include "base/status.h"
 #include "base/units.h"
@@ -111,6 +112,19 @@ absl::StatusOr<int> Wait(Context* context) {
   return kExitOk;
 }
 
+absl::StatusOr<int> SetCapacity(Context* context, const std::string& tier, const std::string& capacity) {
+  auto bytes = ParseBytes(capacity);
+  if (!bytes.ok()) return InvalidArgument("--to {}: {}", capacity, Message(bytes.status()));
+  FIRN_ASSIGN_OR_RETURN(firnkv::Client * client, context->Connect());
+  FIRN_ASSIGN_OR_RETURN(uint64_t in_force, client->SetCapacity(tier, *bytes));
+  if (context->json) {
+    context->Print({{"tier", tier}, {"capacity_bytes", in_force}});
+  } else {
+    std::printf("tier %s: capacity %s until the daemon restarts\n", tier.c_str(), FormatBytes(in_force).c_str());
+  }
+  return kExitOk;
+}
+
 }  // namespace
 
 void AddTiers(CLI::App* app, Context* context, int* code) {
@@ -123,6 +137,14 @@ void AddTiers(CLI::App* app, Context* context, int* code) {
   add("tiers", "What each tier holds", Tiers);
   add("stats", "Every counter and gauge", Stats);
   add("capabilities", "The daemon's version, limits and formats", ShowCapabilities);
+  auto tier = std::make_shared<std::string>(), capacity = std::make_shared<std::string>();
+  CLI::App* command = app->add_subcommand("capacity", "Changes how much a tier may use, until the daemon restarts");
+  command->add_option("--tier", *tier, "The tier's name")->required();
+  command->add_option("--to", *capacity, "The new capacity, such as 64GiB")->required();
+  command->callback([=] {
+    auto result = SetCapacity(context, *tier, *capacity);
+    *code = result.ok() ? *result : context->Report(result.status());
+  });
   add("wait", "Returns when the daemon is ready (--timeout, default 30s)", Wait);
 }
 
