@@ -17,6 +17,9 @@
 
 namespace firn {
 
+// Of a certificate, a key or a bundle of authorities.
+inline constexpr uint64_t kPemBytesMax = kMiB;
+
 enum class Medium : uint8_t { kDram, kCxl, kNvme };
 std::string_view MediumName(Medium medium);
 

@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/status.h"
 #include "daemon/config/machine.h"
@@ -223,6 +225,19 @@ TEST(Config, TheChainGoesHotToCold) {
               AllOf(HasSubstr("tier[1].precision = \"int8\""), HasSubstr("finer than the hotter tier \"t\"")));
   EXPECT_THAT(VerdictOf("[[tier]]\nname = \"c\"\nmedium = \"nvme\"\npath = \"/data\"\ncapacity = \"1GiB\""),
               HasSubstr("the hottest tier must be memory"));
+}
+
+// A directory, a device or a FIFO at the path is an error like any other, at start as on SIGHUP.
+TEST(Config, OnlyARegularFileIsAConfiguration) {
+  std::string fifo = testing::TempDir() + "/firn-config-fifo";
+  unlink(fifo.c_str());
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  for (const std::string& path : {std::string("/tmp"), std::string("/dev/zero"), fifo}) {
+    auto config = LoadConfig(path, kPlaces);
+    ASSERT_FALSE(config.ok()) << path;
+    EXPECT_THAT(Message(config.status()), AllOf(HasSubstr("configuration: " + path + " is a"), HasSubstr("1048576")));
+  }
+  unlink(fifo.c_str());
 }
 
 TEST(Config, ReloadSaysWhatNeedsARestart) {

@@ -2,12 +2,10 @@
 #include <fmt/format.h>
 
 #include <toml++/toml.h>
-#include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <sstream>
 
+#include "base/read_file.h"
 #include "base/status.h"
 #include "daemon/config/config.h"
 #include "daemon/config/toml_section.h"
@@ -203,12 +201,11 @@ absl::StatusOr<Config> ParseConfig(std::string_view text, std::string_view sourc
 }
 
 absl::StatusOr<Config> LoadConfig(const std::string& path, const ConfigPlaces& places) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return ErrnoStatus(errno != 0 ? errno : EIO, fmt::format("open configuration {}", path));
-  std::string text(std::istreambuf_iterator<char>(file), {});
-  if (file.bad()) return ErrnoStatus(errno != 0 ? errno : EIO, fmt::format("read configuration {}", path));
-  return ParseConfig(text, path, places);
+  auto text = ReadSmallFile(path, kConfigFileBytesMax);
+  if (!text.ok()) {
+    return absl::Status(text.status().code(), fmt::format("configuration: {}", Message(text.status())));
+  }
+  return ParseConfig(*text, path, places);
 }
 
 }  // namespace firn

@@ -1,6 +1,7 @@
 #include "daemon/rpc/grpc_server.h"
 
 #include <google/protobuf/stubs/logging.h>
+#include <grpc/grpc.h>
 #include <grpc/support/log.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
@@ -10,11 +11,10 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <fstream>
-#include <iterator>
 #include <mutex>
 #include <utility>
 
+#include "base/read_file.h"
 #include "base/status.h"
 #include "daemon/rpc/admin_service.h"
 #include "daemon/rpc/kv_service.h"
@@ -24,18 +24,12 @@
 namespace firn {
 namespace {
 
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return ErrnoStatus(errno, fmt::format("open {}", path));
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
-
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> CredentialsOf(const ListenerSettings& settings) {
   if (settings.certificate.empty()) return grpc::InsecureServerCredentials();
   grpc::SslServerCredentialsOptions options(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-  FIRN_ASSIGN_OR_RETURN(std::string certificate, ReadFile(settings.certificate));
-  FIRN_ASSIGN_OR_RETURN(std::string key, ReadFile(settings.private_key));
-  FIRN_ASSIGN_OR_RETURN(options.pem_root_certs, ReadFile(settings.client_ca));
+  FIRN_ASSIGN_OR_RETURN(std::string certificate, ReadSmallFile(settings.certificate, kPemBytesMax));
+  FIRN_ASSIGN_OR_RETURN(std::string key, ReadSmallFile(settings.private_key, kPemBytesMax));
+  FIRN_ASSIGN_OR_RETURN(options.pem_root_certs, ReadSmallFile(settings.client_ca, kPemBytesMax));
   options.pem_key_cert_pairs.push_back({std::move(key), std::move(certificate)});
   return grpc::SslServerCredentials(options);
 }
@@ -84,6 +78,8 @@ absl::StatusOr<std::unique_ptr<GrpcListener>> GrpcListener::Start(ServiceCore* c
                                                                   size_t listeners) {
   static std::once_flag plugins;
   std::call_once(plugins, [] {
+    // Never balanced by grpc_shutdown: the last one waits in version 1.51 for a poller, at times for 10 s.
+    grpc_init();
     // What a client's bytes make the libraries say is for whoever looks for it, not for every log.
     gpr_set_log_function([](gpr_log_func_args* line) { Log(LogLevel::kDebug, "gRPC", {{"message", line->message}}); });
     google::protobuf::SetLogHandler([](google::protobuf::LogLevel, const char*, int, const std::string& message) {
