@@ -6,8 +6,21 @@ namespace firn {
 
 void BeginOrder(Store* store, ByteBudget* budget, PutOrder order, int64_t now_ns, int64_t deadline_ns, BeginDone done) {
   PutSpec spec = order.spec;
-  auto begun = [budget, plan = std::move(order.plan),
+  auto begun = [=, plan = std::move(order.plan),
                 done = std::move(done)](absl::StatusOr<std::unique_ptr<InFlightPut>> put) mutable {
+    if (put.status().code() == absl::StatusCode::kAlreadyExists && spec.ack == AckLevel::kDurable) {
+      auto ensured = [=, plan = std::move(plan), done = std::move(done)](absl::StatusOr<PutResult> result) mutable {
+        // It went in the meantime: now it is a put like any other.
+        if (absl::IsNotFound(result.status())) {
+          return BeginOrder(store, budget, {spec, std::move(plan)}, now_ns, deadline_ns, std::move(done));
+        }
+        if (!result.ok()) return done(result.status());
+        BegunPut out;
+        out.existing = *result;
+        done(std::move(out));
+      };
+      return store->EnsureDurable(spec.address, std::move(ensured));
+    }
     if (!put.ok()) return done(put.status());
     if (plan.StagingBytes() == 0) {
       BegunPut out;

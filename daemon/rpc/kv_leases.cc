@@ -63,6 +63,7 @@ KvService::Unary* KvService::BeginPut(Context* context, const v1::BeginPutReques
       int64_t now_ns = core_->clock()->NowNs();
       BeginOrder(store, &core_->transport(), *std::move(order), now_ns, wait_ms == 0 ? 0 : deadline_ns,
                  [this, lease, session = *session, countdown](absl::StatusOr<BegunPut> begun) {
+                   if (begun.ok() && begun->existing.has_value()) begun = AlreadyExists("the block is there, durable");
                    absl::StatusOr<uint64_t> number =
                        begun.ok() ? session->AddLease({*std::move(begun)}, core_->clock()->NowNs())
                                   : absl::StatusOr<uint64_t>(begun.status());

@@ -113,7 +113,12 @@ void PutStream::BeginNow() {
 }
 
 void PutStream::OnBegun(absl::StatusOr<BegunPut> begun) {
-  if (begun.ok()) {
+  if (begun.ok() && begun->existing.has_value()) {
+    v1::PutResponse answer;
+    answer.set_index(block_->index);
+    FromPutResult(*begun->existing, &answer);
+    Answer(std::move(answer));
+  } else if (begun.ok()) {
     block_->begun = *std::move(begun);
     block_->wanted = true;
     if (control_.block().announce()) {

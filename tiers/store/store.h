@@ -200,22 +200,23 @@ class Store : public ColdEvents {
   virtual const ArtifactSource& artifacts() const = 0;
 
   // --- Sessions
-  // --------------------------------------------------------------------------------------------------------
   virtual SessionId OpenSession(std::string_view tenant) = 0;
   // Frees its pins and refuses its unfinished puts.
   virtual void CloseSession(SessionId session) = 0;
 
   // --- Blocks
-  // ----------------------------------------------------------------------------------------------------------
-  // AlreadyExists when an equal or finer block is there (a success for callers); Aborted when a put of the same block
-  // is in flight (they may wait for it with Lookup, or count it as success); ResourceExhausted when no room can be made
-  // at once.
+  // AlreadyExists when an equal or finer block is there (a success for callers; see EnsureDurable); Aborted when a put
+  // of the same block is in flight (they may wait for it with Lookup, or count it as success); ResourceExhausted when
+  // no room can be made at once; FailedPrecondition when the block there has another number of tokens.
   virtual absl::StatusOr<std::unique_ptr<InFlightPut>> BeginPut(const PutSpec& spec) = 0;
   // As BeginPut, but when the hot tier has no room, waits until `deadline_ns` for room to be made by demotion.
   virtual void BeginPutWhenRoom(const PutSpec& spec, int64_t deadline_ns,
                                 absl::AnyInvocable<void(absl::StatusOr<std::unique_ptr<InFlightPut>>)> done) = 0;
   virtual void CommitPut(std::unique_ptr<InFlightPut> put,
                          absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) = 0;
+  // For a block that is there already: `done` gets what CommitPut of a durable put gives, with `stored` false. NotFound
+  // when it is not there (any more).
+  virtual void EnsureDurable(const BlockAddress& address, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) = 0;
   virtual void Get(const GetSpec& spec, absl::AnyInvocable<void(absl::StatusOr<GetResult>)> done) = 0;
   // One answer a key, in order. Takes no hold and does not count as use.
   virtual std::vector<LocatedBlock> Locate(NamespaceId ns, const std::vector<Digest>& keys, ClassPair least) = 0;
@@ -236,7 +237,6 @@ class Store : public ColdEvents {
   virtual void Flush(NamespaceId ns, absl::AnyInvocable<void(absl::Status)> done) = 0;
 
   // --- Administration
-  // --------------------------------------------------------------------------------------------------
   struct ClearScope {
     std::optional<NamespaceId> ns;  // Nothing: all.
     std::optional<uint8_t> tier;    // Nothing: all tiers, and then deletions are durable.
@@ -259,7 +259,6 @@ class Store : public ColdEvents {
                        absl::AnyInvocable<void(absl::StatusOr<ClassPair>)> done) = 0;
 
   // --- Observation
-  // -----------------------------------------------------------------------------------------------------
   virtual absl::StatusOr<std::vector<BlockInfo>> Describe(NamespaceId ns, const Digest& key) const = 0;  // One a shard.
   // Up to `limit` blocks in key order after `after`; empty at the end.
   virtual std::vector<BlockInfo> List(NamespaceId ns, const std::optional<Digest>& after, size_t limit) const = 0;

@@ -5,6 +5,13 @@
 #include "tiers/store/store_impl.h"
 
 namespace firn {
+namespace {
+
+absl::Status PinnedError(const Digest& key, uint32_t pins) {
+  return FailedPrecondition("block {} is pinned {} times; it is demoted and degraded once it is not", key.Hex(), pins);
+}
+
+}  // namespace
 
 std::vector<LocatedBlock> StoreImpl::Locate(NamespaceId ns, const std::vector<Digest>& keys, ClassPair least) {
   std::vector<LocatedBlock> out(keys.size());
@@ -188,6 +195,11 @@ void StoreImpl::RunAskedMoveOnce(const AskedMove& asked, Move::Done done) {
         WhenIdleLocked(e, std::move(again));
         return;
       }
+      bool lowers = asked.event == EventKind::kDemoted || asked.event == EventKind::kDegraded;
+      if (lowers && e.pins > 0) refused = PinnedError(asked.name.key, e.pins);
+    }
+    if (refused.ok()) {
+      const Entry& e = table_.entry(id);
       auto move = std::make_unique<Move>();
       move->entry = id;
       move->from = table_.HottestTier(id);
@@ -317,6 +329,10 @@ void StoreImpl::Degrade(NamespaceId ns, const Digest& key, uint8_t tier, ClassPa
       const HeldCopy* held = id == kNoEntry ? nullptr : table_.FindCopy(id, tier);
       if (held == nullptr) {
         lowest = NotFound("block {} has no copy in tier \"{}\"", key.Hex(), options_.tiers[tier].name);
+        break;
+      }
+      if (table_.entry(id).pins > 0) {
+        lowest = PinnedError(key, table_.entry(id).pins);
         break;
       }
       ClassPair floor = namespaces_[ns].plan.floor;

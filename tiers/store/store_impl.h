@@ -131,6 +131,7 @@ class StoreImpl final : public Store, public PolicyView {
   absl::StatusOr<std::unique_ptr<InFlightPut>> BeginPut(const PutSpec& spec) override;
   void BeginPutWhenRoom(const PutSpec& spec, int64_t deadline_ns,
                         absl::AnyInvocable<void(absl::StatusOr<std::unique_ptr<InFlightPut>>)> done) override;
+  void EnsureDurable(const BlockAddress& address, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) override;
   void CommitPut(std::unique_ptr<InFlightPut> put, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) override;
   void Get(const GetSpec& spec, absl::AnyInvocable<void(absl::StatusOr<GetResult>)> done) override;
   std::vector<LocatedBlock> Locate(NamespaceId ns, const std::vector<Digest>& keys, ClassPair least) override;
@@ -237,6 +238,8 @@ class StoreImpl final : public Store, public PolicyView {
 
   // --- store_put.cc
   absl::Status CheckPutLocked(const PutSpec& spec) const;
+  // All shards of a block have as many tokens.
+  absl::Status CheckTokensLocked(const PutSpec& spec) const;
   void AbortPut(const EntryName& name);
   void EncodeForHotTier(std::shared_ptr<class InFlightPutImpl> put, std::shared_ptr<RecordHeader> header,
                         int64_t retry_until_ns, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);

@@ -238,13 +238,15 @@ void StoreImpl::FinishMove(std::shared_ptr<Move> move, CopyPtr copy, ClassPair s
       } else {
         HoldCopyLocked(id, move->to, std::move(copy), stored);
       }
-      for (size_t tier = move->from + 1u; move->drop_hotter && tier < move->to; ++tier) {
+      for (size_t tier = move->from + 1u; move->drop_hotter && e.pins == 0 && tier < move->to; ++tier) {
         if (table_.FindCopy(id, static_cast<uint8_t>(tier)) != nullptr)
           DropCopyLocked(id, static_cast<uint8_t>(tier), &after);
       }
       // Only the copy that was moved: a finer put may have taken its place meanwhile.
       const HeldCopy* source = table_.FindCopy(id, move->from);
-      if (!move->keep_source && move->from != move->to && source != nullptr && source->copy == move->source) {
+      // One that was pinned meanwhile stays as well.
+      bool stays = move->keep_source || e.pins > 0;
+      if (!stays && move->from != move->to && source != nullptr && source->copy == move->source) {
         DropCopyLocked(id, move->from, &after);
       }
       TierState& to = tiers_[move->to];

@@ -1,4 +1,5 @@
 // Puts: a place in line for a key, memory to fill, and a block that becomes visible all at once.
+#include <limits>
 #include <utility>
 
 #include "base/status.h"
@@ -63,6 +64,10 @@ absl::Status StoreImpl::CheckPutLocked(const PutSpec& spec) const {
     return InvalidArgument("a block of {} tokens was put; this namespace's blocks have 1 to {}", spec.tokens,
                            facts.block_tokens);
   }
+  if (uint64_t{spec.first_token} + spec.tokens > std::numeric_limits<uint32_t>::max()) {
+    return InvalidArgument("first_token = {} was given for a block of {} tokens; at most {}", spec.first_token,
+                           spec.tokens, std::numeric_limits<uint32_t>::max() - spec.tokens);
+  }
   if (spec.address.shard >= facts.shards) {
     return InvalidArgument("shard {} was put; this namespace has shards 0 to {}", spec.address.shard, facts.shards - 1);
   }
@@ -73,6 +78,48 @@ absl::Status StoreImpl::CheckPutLocked(const PutSpec& spec) const {
     return FailedPrecondition("a durable acknowledgement was asked for, and no tier of this daemon is persistent");
   }
   return absl::OkStatus();
+}
+
+absl::Status StoreImpl::CheckTokensLocked(const PutSpec& spec) const {
+  for (uint32_t shard = 0; shard < namespaces_[spec.address.ns].facts.shards; ++shard) {
+    EntryId id = table_.Find({spec.address.ns, static_cast<uint16_t>(shard), spec.address.key});
+    if (id == kNoEntry || ExpiredLocked(table_.entry(id))) continue;
+    if (table_.entry(id).tokens == spec.tokens) return absl::OkStatus();
+    return FailedPrecondition("block {} has {} tokens; {} were put under the same key", spec.address.key.Hex(),
+                              table_.entry(id).tokens, spec.tokens);
+  }
+  return absl::OkStatus();
+}
+
+void StoreImpl::EnsureDurable(const BlockAddress& address, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) {
+  EntryName name{address.ns, address.shard, address.key};
+  PutResult result;
+  absl::Status refused;
+  bool there = false;
+  {
+    std::lock_guard lock(mu_);
+    std::optional<uint8_t> to = PersistentTier();
+    refused = CheckNamespaceLocked(address.ns);
+    if (refused.ok() && !to.has_value()) refused = FailedPrecondition("no tier of this daemon is persistent");
+    EntryId id = refused.ok() ? table_.Find(name) : kNoEntry;
+    if (refused.ok() && (id == kNoEntry || ExpiredLocked(table_.entry(id)))) {
+      refused = NotFound("miss: block {}", name.key.Hex());
+    }
+    if (refused.ok()) {
+      const Entry& e = table_.entry(id);
+      result.generation = e.generation;
+      result.stored_class = BestClassLocked(id);
+      const HeldCopy* held = table_.FindCopy(id, *to);
+      there = held != nullptr && held->served.AtLeast(TargetForLocked(e, *to, result.stored_class));
+      if (there) result.durable_class = held->served;
+    }
+  }
+  if (!refused.ok()) return done(std::move(refused));
+  if (!there) return MakeDurable(name, result.generation, result, std::move(done));
+  FlushPersistentTiers([result, done = std::move(done)](absl::Status flushed) mutable {
+    if (flushed.ok()) return done(result);
+    done(std::move(flushed));
+  });
 }
 
 absl::StatusOr<std::unique_ptr<InFlightPut>> StoreImpl::BeginPut(const PutSpec& spec) {
@@ -91,6 +138,7 @@ absl::StatusOr<std::unique_ptr<InFlightPut>> StoreImpl::BeginPut(const PutSpec& 
       EraseEntryLocked(existing, &after);
       existing = kNoEntry;
     }
+    FIRN_RETURN_IF_ERROR(CheckTokensLocked(spec));
     if (existing != kNoEntry && BestClassLocked(existing).AtLeast(SourceClass(ns.facts.dtype, shape))) {
       ++totals_.puts_existing;
       policy_->Access(table_.entry(existing).first_copy);
