@@ -1,8 +1,26 @@
 #include "daemon/core/event_hub.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace firn {
+namespace {
+
+// Events for each millisecond of a process's life, on average, for which the next process's numbers are still higher.
+// A JSON number holds the result exactly until 2039.
+constexpr int kEventsPerMsLog2 = 12;
+
+}  // namespace
+
+EventHub::EventHub(Executor* executor, const Clock* clock)
+    : executor_(executor), origin_(static_cast<uint64_t>(std::max<int64_t>(0, clock->UnixMs())) << kEventsPerMsLog2) {}
+
+EventHub::Place EventHub::Resume(Store* store, std::optional<uint64_t> after) {
+  uint64_t latest = Latest(store);
+  if (!after.has_value()) return {latest, false};
+  if (*after < origin_ || *after - origin_ > latest) return {0, true};
+  return {*after - origin_, false};
+}
 
 void EventHub::Wait(Store* store, uint64_t after, Task wake) {
   {

@@ -10,7 +10,7 @@ ServiceCore::ServiceCore(Options options)
     : options_(std::move(options)),
       sessions_(options_.limits.sessions_max, options_.limits.leases_max),
       transport_(options_.limits.transport_budget_bytes / 2),
-      events_(std::make_shared<EventHub>(options_.executor)) {}
+      events_(std::make_shared<EventHub>(options_.executor, options_.clock)) {}
 
 absl::StatusOr<Store*> ServiceCore::store() const {
   switch (state()) {

@@ -4,6 +4,7 @@
 // has overtaken it, and is told of the gap.
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "base/status.h"
@@ -31,9 +32,13 @@ class WatchStream final : public Reactor, public WatchedStream, public std::enab
       if (!found.ok()) return FinishLocked(found.status());
       only_ = *found;
     }
-    after_ = request.has_after() ? request.after() : core_->events().Latest(store_);
+    std::optional<uint64_t> after;
+    if (request.has_after()) after = request.after();
+    EventHub::Place place = core_->events().Resume(store_, after);
+    after_ = place.after;
     // The first message says where the watcher stands, so that it can resume before anything has happened.
-    response_.set_sequence(after_);
+    response_.set_sequence(core_->events().Shown(after_));
+    response_.set_gap(place.gap);
     WriteLocked();
   }
 
@@ -77,7 +82,7 @@ class WatchStream final : public Reactor, public WatchedStream, public std::enab
       NamespacePtr ns = core_->NamespaceById(store_, event.ns);
       if (ns == nullptr || ns->facts.tenant != caller_.tenant || (only_ != nullptr && only_->id != ns->id)) continue;
       v1::BlockEvent* shown = response.add_events();
-      shown->set_sequence(event.sequence);
+      shown->set_sequence(core_->events().Shown(event.sequence));
       shown->set_kind(static_cast<v1::EventKind>(event.kind));
       shown->set_namespace_fingerprint(BytesOf(ns->fingerprint));
       shown->set_key(BytesOf(event.key));
@@ -85,7 +90,7 @@ class WatchStream final : public Reactor, public WatchedStream, public std::enab
       shown->set_tier(event.tier);
       FromClassPair(event.now, shown->mutable_now());
     }
-    response.set_sequence(after_);
+    response.set_sequence(core_->events().Shown(after_));
     response.set_gap(gap);
     std::lock_guard lock(mu_);
     if (finished_) return;
@@ -115,7 +120,7 @@ class WatchStream final : public Reactor, public WatchedStream, public std::enab
   const CallerIdentity caller_;
   Store* const store_;
   NamespacePtr only_;
-  uint64_t after_ = 0;  // Of whoever fetches.
+  uint64_t after_ = 0;  // Of whoever fetches; as the store counts.
   v1::WatchResponse response_;
 
   std::mutex mu_;
