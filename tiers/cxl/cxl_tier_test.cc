@@ -8,11 +8,13 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 
 #include "base/check.h"
 #include "base/units.h"
 #include "tiers/conformance/tier_conformance.h"
+#include "tiers/cxl/mapped_region.h"
 #include "tiers/cxl/numa.h"
 
 namespace firn {
@@ -107,19 +109,59 @@ TEST(CxlTier, SaysWhatIsWrongWithADevice) {
   EXPECT_FALSE(open("/tmp").ok());
 }
 
+CxlTierOptions OnFile(const std::string& path, uint64_t capacity_bytes) {
+  return {.capacity_bytes = capacity_bytes, .numa_node = {}, .dax_device = "", .file = path};
+}
+
+uint64_t TakenBytes(const std::string& path) {
+  struct stat info = {};
+  FIRN_CHECK(stat(path.c_str(), &info) == 0);
+  return static_cast<uint64_t>(info.st_blocks) * 512;
+}
+
 TEST(CxlTier, AFileIsUsedByOneDaemonAndNeverRead) {
   ScratchFile file;
-  std::ofstream(file.path()) << std::string(1 << 20, 'x');
-  CxlTierOptions options{.capacity_bytes = 4 * kMiB, .numa_node = {}, .dax_device = "", .file = file.path()};
-  auto tier = OpenCxlTier(options);
-  ASSERT_TRUE(tier.ok()) << tier.status();
-  auto second = OpenCxlTier(options);
-  EXPECT_TRUE(absl::IsFailedPrecondition(second.status())) << second.status();
-  ASSERT_TRUE((*tier)->Populate(kMiB).ok());
-  struct stat info = {};
-  ASSERT_EQ(stat(file.path().c_str(), &info), 0);
-  EXPECT_EQ(info.st_size, static_cast<off_t>(kMiB));
-  for (uint64_t i = 0; i < kMiB; ++i) ASSERT_EQ((*tier)->region().base()[i], 0);
+  {
+    auto tier = OpenCxlTier(OnFile(file.path(), 4 * kMiB));
+    ASSERT_TRUE(tier.ok()) << tier.status();
+    ASSERT_TRUE((*tier)->Populate(kMiB).ok());
+    std::memset((*tier)->region().base(), 'x', kMiB);
+    auto second = OpenCxlTier(OnFile(file.path(), 4 * kMiB));
+    EXPECT_TRUE(absl::IsFailedPrecondition(second.status())) << second.status();
+  }
+  auto again = OpenCxlTier(OnFile(file.path(), 4 * kMiB));
+  ASSERT_TRUE(again.ok()) << again.status();
+  ASSERT_TRUE((*again)->Populate(kMiB).ok());
+  for (uint64_t i = 0; i < kMiB; ++i) ASSERT_EQ((*again)->region().base()[i], 0);
+  EXPECT_GE(TakenBytes(file.path()), kMiB);
+  EXPECT_LE(TakenBytes(file.path()), kMiB + 64 * kKiB) << "the marker takes a block, not the space up to the memory";
+}
+
+TEST(CxlTier, AFileOfSomebodyElseIsLeftAlone) {
+  ScratchFile file;
+  for (const std::string& content : {std::string("precious"), std::string(1 << 20, 'x'), std::string(4 * kMiB, '\0')}) {
+    std::ofstream(file.path(), std::ios::trunc) << content;
+    absl::Status checked = CheckFileRegion(file.path());
+    absl::Status opened = OpenCxlTier(OnFile(file.path(), 4 * kMiB)).status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(opened)) << opened;
+    EXPECT_EQ(checked, opened);
+    EXPECT_NE(Message(opened).find(file.path()), std::string::npos) << opened;
+    std::ifstream left(file.path());
+    EXPECT_EQ(std::string(std::istreambuf_iterator<char>(left), {}), content);
+  }
+}
+
+TEST(CxlTier, ACheckSaysWhatOpeningWould) {
+  ScratchFile file;
+  EXPECT_TRUE(CheckFileRegion(file.path()).ok());
+  EXPECT_TRUE(OpenCxlTier(OnFile(file.path(), kMiB)).ok());
+  EXPECT_TRUE(CheckFileRegion(file.path()).ok()) << "what FirnKV left is taken again";
+  EXPECT_TRUE(CheckFileRegion(file.path() + ".absent").ok());
+  EXPECT_NE(access((file.path() + ".absent").c_str(), F_OK), 0) << "a check creates nothing";
+  EXPECT_TRUE(absl::IsNotFound(CheckFileRegion(file.path() + ".absent/x")));
+  EXPECT_FALSE(CheckFileRegion("/tmp").ok());
+  EXPECT_TRUE(absl::IsNotFound(CheckDaxRegion("/dev/dax987.0", kMiB)));
+  EXPECT_TRUE(absl::IsFailedPrecondition(CheckDaxRegion("/dev/null", kMiB)));
 }
 
 TEST(CxlTier, AFileThatCannotGrowLeavesASmallerTier) {
@@ -129,7 +171,7 @@ TEST(CxlTier, AFileThatCannotGrowLeavesASmallerTier) {
   // A limit on file sizes stands in for a full file system.
   struct rlimit before = {};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
-  struct rlimit lower = {2 * kMiB, before.rlim_max};
+  struct rlimit lower = {4 * kMiB, before.rlim_max};
   auto old_handler = signal(SIGXFSZ, SIG_IGN);
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &lower), 0);
   absl::Status fits = (*tier)->Populate(kMiB), full = (*tier)->Populate(4 * kMiB);
