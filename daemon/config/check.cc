@@ -2,10 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <set>
 
 #include "base/units.h"
+#include "daemon/config/address.h"
 #include "daemon/config/machine.h"
 
 namespace firn {
@@ -103,22 +103,6 @@ class Checker {
     }
   }
 
-  // Host and port of "127.0.0.1:7411" or "[::1]:7411"; false when it is neither.
-  static bool SplitAddress(const std::string& address, std::string* host, int* port) {
-    size_t colon = address.rfind(':');
-    if (colon == std::string::npos || colon + 1 == address.size()) return false;
-    char* end = nullptr;
-    long number = std::strtol(address.c_str() + colon + 1, &end, 10);
-    if (*end != 0 || number < 0 || number > 65535) return false;
-    *host = address.substr(0, colon);
-    if (host->size() > 2 && host->front() == '[' && host->back() == ']') *host = host->substr(1, host->size() - 2);
-    *port = static_cast<int>(number);
-    return !host->empty();
-  }
-  static bool IsLoopback(const std::string& host) {
-    return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
-  }
-
   void CheckListeners() {
     const auto& listeners = config_.listeners;
     if (listeners.empty() || listeners.size() > 64) {
@@ -138,11 +122,10 @@ class Checker {
                           listener.uds.size()));
       }
       if (listener.tcp.empty()) continue;
-      std::string host;
-      int port = 0;
-      if (!SplitAddress(listener.tcp, &host, &port)) {
+      auto address = SplitAddress(listener.tcp);
+      if (!address.has_value()) {
         Error(fmt::format("listener[{}].tcp = \"{}\": allowed: \"host:port\", port 0 to 65535", i, listener.tcp));
-      } else if (!IsLoopback(host) && listener.certificate.empty()) {
+      } else if (!IsLoopback(address->host) && listener.certificate.empty()) {
         Error(
             fmt::format("listener[{}].tcp = \"{}\": an address that is not loopback needs mutual TLS: certificate, "
                         "private_key and client_ca; allowed without: 127.0.0.0/8, [::1], localhost",
@@ -153,11 +136,10 @@ class Checker {
 
   void CheckAdminHttp() {
     if (config_.admin_http == "off") return;
-    std::string host;
-    int port = 0;
-    if (!SplitAddress(config_.admin_http, &host, &port)) {
+    auto address = SplitAddress(config_.admin_http);
+    if (!address.has_value()) {
       Error(fmt::format("admin.http = \"{}\": allowed: \"host:port\" or \"off\"", config_.admin_http));
-    } else if (!IsLoopback(host) && !config_.admin_http_expose) {
+    } else if (!IsLoopback(address->host) && !config_.admin_http_expose) {
       Error(
           fmt::format("admin.http = \"{}\": not loopback, and it has no authentication; allowed: loopback, or any "
                       "address with admin.expose = true",

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/status.h"
+#include "daemon/config/address.h"
 #include "daemon/config/machine.h"
 
 namespace firn {
@@ -216,6 +217,24 @@ TEST(Config, C62_settings_are_compared_with_the_machine) {
   EXPECT_EQ(VerdictOf("[[listener]]\nuds = \"/s\"\ngroup = \"firn\""), "");
   EXPECT_THAT(VerdictOf("[admin]\nhttp = \"0.0.0.0:9411\""), HasSubstr("admin.expose"));
   EXPECT_EQ(VerdictOf("[admin]\nhttp = \"0.0.0.0:9411\"\nexpose = true"), "");
+}
+
+// What is loopback decides who may talk to the daemon without TLS.
+TEST(Config, OnlyNumbersAndLocalhostAreLoopback) {
+  for (const char* host : {"127.0.0.1", "127.255.0.9", "::1", "0:0::1", "localhost"})
+    EXPECT_TRUE(IsLoopback(host)) << host;
+  for (const char* host : {"127.0.0.1.example.com", "127.example.com", "127.1", "127", "0x7f.0.0.1", "0.0.0.0",
+                           "::", "::ffff:127.0.0.1", "localhost.", "LOCALHOST.example.com", "128.0.0.1", ""}) {
+    EXPECT_FALSE(IsLoopback(host)) << host;
+  }
+  for (const char* tcp : {"127.0.0.1.example.com:7654", "127.1:7654"}) {
+    EXPECT_THAT(VerdictOf("[[listener]]\ntcp = \"" + std::string(tcp) + "\""), HasSubstr("needs mutual TLS"));
+    EXPECT_THAT(VerdictOf("[admin]\nhttp = \"" + std::string(tcp) + "\""), HasSubstr("not loopback"));
+  }
+  for (const char* address : {"127.0.0.1", "127.0.0.1:", "127.0.0.1:-1", "127.0.0.1: 80", "127.0.0.1:65536", ":80",
+                              "127.0.0.1:99999999999999999999", "::1:80", "127.0.0.1:80x"}) {
+    EXPECT_FALSE(SplitAddress(address).has_value()) << address;
+  }
 }
 
 TEST(Config, TheChainGoesHotToCold) {
