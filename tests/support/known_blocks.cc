@@ -55,10 +55,12 @@ std::vector<uint16_t> KnownValues(size_t count, uint64_t number) {
   std::vector<uint16_t> out(count);
   uint64_t state = number * 0x9E3779B97F4A7C15ull + 0x1234567;
   float phase = static_cast<float>(state % 6283) * 0.001f;
+  std::vector<float> smooth(1024);
+  for (size_t i = 0; i < smooth.size(); ++i) smooth[i] = 0.3f * std::sin(static_cast<float>(i) * 0.02f + phase);
   for (size_t i = 0; i < out.size(); ++i) {
     state = state * 6364136223846793005ull + 1442695040888963407ull;
     float noise = static_cast<float>(static_cast<int32_t>(state >> 32)) / 2147483648.0f;
-    out[i] = Half(0.3f * std::sin(static_cast<float>(i % 1024) * 0.02f + phase) + noise);
+    out[i] = Half(smooth[i % smooth.size()] + noise);
   }
   return out;
 }

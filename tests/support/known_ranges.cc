@@ -8,7 +8,12 @@
 namespace firn {
 namespace {
 
-constexpr uint64_t kBatch = 256;
+constexpr uint64_t kBatchMax = 256;
+constexpr uint64_t kBatchBytesMax = uint64_t{64} << 20;
+
+uint64_t BatchOf(const KnownModel& model, uint64_t count) {
+  return std::clamp<uint64_t>(kBatchBytesMax / (model.part_values() * 4), 1, std::min(kBatchMax, count));
+}
 
 void Count(const absl::Status& status, bool right, uint64_t number, RangeResult* out) {
   if (status.ok()) {
@@ -31,8 +36,10 @@ std::ostream& operator<<(std::ostream& out, const RangeResult& result) {
 RangeResult PutRange(firnkv::Client& client, const firnkv::Namespace& ns, const KnownModel& model, uint64_t first,
                      uint64_t count, const firnkv::PutOptions& options) {
   RangeResult out;
-  for (uint64_t at = first; at < first + count; at += kBatch) {
-    uint64_t end = std::min(at + kBatch, first + count);
+  if (count == 0) return out;
+  const uint64_t batch = BatchOf(model, count);
+  for (uint64_t at = first; at < first + count; at += batch) {
+    uint64_t end = std::min(at + batch, first + count);
     std::vector<std::vector<uint16_t>> values;
     std::vector<firnkv::PutItem> items;
     for (uint64_t number = at; number < end; ++number) {
@@ -54,12 +61,14 @@ RangeResult PutRange(firnkv::Client& client, const firnkv::Namespace& ns, const 
 RangeResult GetRange(firnkv::Client& client, const firnkv::Namespace& ns, const KnownModel& model, uint64_t first,
                      uint64_t count, const firnkv::GetOptions& options) {
   RangeResult out;
+  if (count == 0) return out;
+  const uint64_t batch = BatchOf(model, count);
   firnkv::GetOptions get = options;
   get.representation = firnkv::Representation::kFp16;
   const size_t part_bytes = model.part_values() * 2;
-  std::vector<uint16_t> values(kBatch * 2 * model.part_values());
-  for (uint64_t at = first; at < first + count; at += kBatch) {
-    uint64_t end = std::min(at + kBatch, first + count);
+  std::vector<uint16_t> values(batch * 2 * model.part_values());
+  for (uint64_t at = first; at < first + count; at += batch) {
+    uint64_t end = std::min(at + batch, first + count);
     std::fill(values.begin(), values.end(), uint16_t{0x3C00});
     std::vector<firnkv::GetItem> items;
     for (uint64_t number = at; number < end; ++number) {

@@ -1,6 +1,6 @@
 // Known blocks by the thousand: consecutive numbers put and read back in batches, and what became of each counted.
 //
-// Threads: values and plain functions. A batch is one call of at most 256 blocks.
+// Threads: values and plain functions. A batch is one call of at most 256 blocks and 64 MiB.
 #pragma once
 
 #include <cstdint>

@@ -25,12 +25,14 @@ sockaddr_in Loopback(uint16_t port) {
 
 }  // namespace
 
-uint64_t OpenDescriptors(pid_t pid) {
+uint64_t OpenDescriptors(pid_t pid, const std::filesystem::path& except) {
   uint64_t count = 0;
   std::error_code error;
   for (auto entry = std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/fd", error);
        !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
-    ++count;
+    std::error_code closed;
+    std::string place = std::filesystem::read_symlink(entry->path(), closed).string();
+    if (except.empty() || !place.starts_with(except.string())) ++count;
   }
   return count;
 }

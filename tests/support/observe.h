@@ -12,8 +12,8 @@
 
 namespace firn {
 
-// Open descriptors of a process; 0 when it is gone.
-uint64_t OpenDescriptors(pid_t pid);
+// Open descriptors of a process, those of files below `except` aside; 0 when it is gone.
+uint64_t OpenDescriptors(pid_t pid, const std::filesystem::path& except = {});
 
 // Bytes of disk that a folder and all below it take, as `du` counts them. What vanishes meanwhile counts as 0.
 uint64_t DiskBytes(const std::filesystem::path& folder);
