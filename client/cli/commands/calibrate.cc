@@ -3,12 +3,12 @@
 #include <CLI/CLI.hpp>
 #include <array>
 #include <cstdio>
-#include <fstream>
 #include <map>
 
 #include "base/status.h"
 #include "client/cli/commands/commands.h"
 #include "client/cli/support/kv_file.h"
+#include "client/cpp/tensor/output_file.h"
 #include "client/cpp/tensor/tensor_file.h"
 
 namespace firn::cli {
@@ -105,14 +105,10 @@ struct CalibrateCommand {
   absl::StatusOr<int> Run(Context* context) {
     if (out.empty() && !register_it)
       return InvalidArgument("say where the artifact goes: --out FILE, --register, or both");
+    if (!out.empty()) FIRN_RETURN_IF_ERROR(CheckOutputPath(out));
     FIRN_ASSIGN_OR_RETURN(std::shared_ptr<const KeyBalance> artifact, Measure());
     std::string_view serialized = AsText(artifact->serialized());
-    if (!out.empty()) {
-      std::ofstream file(out, std::ios::binary);
-      file.write(serialized.data(), static_cast<std::streamsize>(serialized.size()));
-      file.close();
-      if (!file) return ErrnoStatus(errno, "write " + out);
-    }
+    if (!out.empty()) FIRN_RETURN_IF_ERROR(WriteOutputFile(out, {AsBytes(serialized)}));
     std::string name = artifact->digest().Hex();
     if (register_it) {
       FIRN_ASSIGN_OR_RETURN(firnkv::Client * client, context->Connect());

@@ -7,6 +7,7 @@
 #include "client/cli/commands/commands.h"
 #include "client/cli/support/output.h"
 #include "client/cli/support/transfer.h"
+#include "client/cpp/tensor/output_file.h"
 #include "client/cpp/tensor/tensor_file.h"
 
 namespace firn::cli {
@@ -53,6 +54,7 @@ struct GetCommand {
     if (!most.empty() && !ParsePair(most, &options.most)) return InvalidArgument("--most {} is not a precision", most);
     if (check && blocks.file.path.empty()) return InvalidArgument("--check needs --file, to compare with");
     if (check && (layer_first != 0 || layer_count != 0)) return InvalidArgument("--check compares all layers");
+    if (!out.empty()) FIRN_RETURN_IF_ERROR(CheckOutputPath(out));
     FIRN_ASSIGN_OR_RETURN(firnkv::Client * client, context->Connect());
     FIRN_ASSIGN_OR_RETURN(firnkv::Capabilities capabilities, client->GetCapabilities());
     FIRN_ASSIGN_OR_RETURN(Selection selection, blocks.Select(client));

@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/status.h"
+#include "client/cpp/tensor/output_file.h"
 #include "client/cpp/tensor/tensor_formats.h"
 
 namespace firn {
@@ -30,7 +31,7 @@ constexpr ElementTraits kElements[] = {
 class MappedFile {
  public:
   static absl::StatusOr<std::shared_ptr<const MappedFile>> Open(const std::string& path) {
-    int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    int fd = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);  // A FIFO would wait for its writer.
     if (fd < 0) return ErrnoStatus(errno, "open " + path);
     struct stat info {};
     if (fstat(fd, &info) != 0) {
@@ -63,30 +64,10 @@ class MappedFile {
   size_t size_;
 };
 
-absl::Status WriteAll(int fd, ByteSpan bytes, const std::string& path) {
-  while (!bytes.empty()) {
-    ssize_t written = write(fd, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return ErrnoStatus(errno, "write " + path);
-    bytes = bytes.subspan(static_cast<size_t>(written));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status WriteWhole(const std::string& path, const std::string& header, const std::vector<Tensor>& tensors) {
-  std::string temporary = path + ".partial-" + std::to_string(getpid());
-  int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd < 0) return ErrnoStatus(errno, "create " + temporary);
-  absl::Status status = WriteAll(fd, AsBytes(header), temporary);
-  for (const Tensor& tensor : tensors) {
-    if (status.ok()) status = WriteAll(fd, tensor.bytes, temporary);
-  }
-  if (close(fd) != 0 && status.ok()) status = ErrnoStatus(errno, "close " + temporary);
-  if (status.ok() && rename(temporary.c_str(), path.c_str()) != 0) {
-    status = ErrnoStatus(errno, "rename " + temporary + " to " + path);
-  }
-  if (!status.ok()) unlink(temporary.c_str());
-  return status;
+  std::vector<ByteSpan> pieces = {AsBytes(header)};
+  for (const Tensor& tensor : tensors) pieces.push_back(tensor.bytes);
+  return WriteOutputFile(path, pieces);
 }
 
 template <typename Source, typename Target, typename Convert>

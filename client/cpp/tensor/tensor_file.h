@@ -87,7 +87,7 @@ class TensorFile {
   std::shared_ptr<const void> owner_;
 };
 
-// Both write beside `path` and rename, so that a reader never sees half a file.
+// Both write beside `path` and rename (output_file.h), so that a reader never sees half a file.
 absl::Status WriteNpy(const std::string& path, const Tensor& tensor);
 absl::Status WriteSafetensors(const std::string& path, const std::vector<Tensor>& tensors,
                               const std::map<std::string, std::string>& metadata);
