@@ -93,7 +93,7 @@ NamespacePtr ServiceCore::NamespaceById(Store* store, NamespaceId id) {
 
 void ServiceCore::Sweep() {
   int64_t now_ns = clock()->NowNs();
-  watchdog_.Sweep(now_ns);
+  watchdog_.Sweep(now_ns, transport_.waiting_bytes());
   counters_.expired_leases += sessions_.DropIdleLeases(now_ns, limits().put_idle_ms);
 }
 

@@ -100,6 +100,8 @@ void AddService(const ServiceCore& core, Families* out) {
   ByteBudget& transport = const_cast<ServiceCore&>(core).transport();
   out->One(kGauge, "transport_buffer_bytes", "Buffers of decoded and staged payload.",
            static_cast<double>(transport.used_bytes()));
+  out->One(kGauge, "transport_waiting_bytes", "Buffers that streams wait for.",
+           static_cast<double>(transport.waiting_bytes()));
   out->One(kGauge, "transport_budget_bytes", "Their limit.", static_cast<double>(transport.capacity_bytes()));
   out->One(kGauge, "client_sessions", "Sessions that clients hold open.",
            static_cast<double>(const_cast<ServiceCore&>(core).sessions().size()));

@@ -225,11 +225,8 @@ bool GetStream::ProduceOne(const BatchPtr& batch, bool on_executor, std::unique_
       core_->executor()->Post([self = shared_from_this()] { self->Produce(true); });
       return false;
     }
-    if (buffer_bytes > 0 && grant == nullptr) grant = core_->transport().TryAcquire(buffer_bytes);
-    if (buffer_bytes > 0 && grant == nullptr) {
-      WaitForBuffer(batch, buffer_bytes);
-      return false;
-    }
+    if (buffer_bytes > 0 && grant == nullptr) grant = TakeBuffer(batch, buffer_bytes);
+    if (buffer_bytes > 0 && grant == nullptr) return false;
     auto next = source_->Next(std::move(grant));
     if (!next.ok()) {
       AnswerError(batch, next.status());
@@ -247,18 +244,39 @@ bool GetStream::ProduceOne(const BatchPtr& batch, bool on_executor, std::unique_
   return true;
 }
 
-void GetStream::WaitForBuffer(const BatchPtr& batch, uint64_t bytes) {
-  core_->transport().Acquire(
-      bytes, [self = shared_from_this(), batch](absl::StatusOr<std::unique_ptr<ByteBudget::Grant>> granted) {
-        self->core_->executor()->Post([self, batch, granted = std::move(granted)]() mutable {
-          if (!granted.ok()) {
-            self->AnswerError(batch, granted.status());
-          } else {
-            self->ProduceOne(batch, true, *std::move(granted));
-          }
-          self->Produce(true);
-        });
-      });
+// True when production stops here because something is still to be sent: at least `ready_bytes_min` that are ready, or,
+// for 0, a message being sent. OnWriteDone kicks it on.
+bool GetStream::PauseUntilSent(uint64_t ready_bytes_min) {
+  std::lock_guard lock(mu_);
+  if (!finished_) {
+    uint64_t ready_bytes = 0;
+    for (const grpc::ByteBuffer& message : ready_) ready_bytes += message.Length();
+    if (ready_bytes_min > 0 ? ready_bytes < ready_bytes_min : !writing_) return false;
+  } else {
+    source_.reset();
+  }
+  producing_ = false;
+  return true;
+}
+
+std::unique_ptr<ByteBudget::Grant> GetStream::TakeBuffer(const BatchPtr& batch, uint64_t bytes) {
+  if (PauseUntilSent(batch->payload.chunk_bytes)) return nullptr;
+  ByteBudget& budget = core_->transport();
+  if (auto grant = budget.TryAcquireAhead(bytes, held_)) return grant;
+  if (PauseUntilSent(0)) return nullptr;
+  if (auto grant = budget.TryAcquire(bytes, held_)) return grant;
+  auto granted = [self = shared_from_this(), batch](absl::StatusOr<std::unique_ptr<ByteBudget::Grant>> result) {
+    self->core_->executor()->Post([self, batch, result = std::move(result)]() mutable {
+      if (!result.ok()) {
+        self->AnswerError(batch, result.status());
+      } else {
+        self->ProduceOne(batch, true, *std::move(result));
+      }
+      self->Produce(true);
+    });
+  };
+  budget.Acquire(bytes, std::move(granted), held_);
+  return nullptr;
 }
 
 void GetStream::AnswerError(const BatchPtr& batch, const absl::Status& status) {
@@ -356,7 +374,21 @@ void GetStream::EndIfStalled(int64_t now_ns) {
     return FinishIfQuietLocked();
   }
   if (!writing_) return;
-  if (now_ns - write_since_ns_ <= core_->limits().read_stall_ms * 1'000'000) return;
+  if (now_ns - write_since_ns_ > core_->limits().read_stall_ms * 1'000'000) EndStallLocked();
+}
+
+std::optional<WatchedStream::Stall> GetStream::Stalled() {
+  std::lock_guard lock(mu_);
+  if (context_ == nullptr || finished_ || !writing_) return std::nullopt;
+  return Stall{write_since_ns_, held_->load()};
+}
+
+void GetStream::EndStall() {
+  std::lock_guard lock(mu_);
+  if (context_ != nullptr && !finished_) EndStallLocked();
+}
+
+void GetStream::EndStallLocked() {
   core_->counters().stalled_streams.fetch_add(1, std::memory_order_relaxed);
   context_->TryCancel();
 }

@@ -27,6 +27,8 @@ class GetStream final : public RawBidiReactor, public WatchedStream, public std:
   void OnCancel() override;
   void OnDone() override;
   void EndIfStalled(int64_t now_ns) override;
+  std::optional<Stall> Stalled() override;
+  void EndStall() override;
 
  private:
   struct Batch {
@@ -51,13 +53,17 @@ class GetStream final : public RawBidiReactor, public WatchedStream, public std:
   // One message for the block at hand; false when it goes on elsewhere: on the executor, or once the budget has granted
   // a buffer.
   bool ProduceOne(const BatchPtr& batch, bool on_executor, std::unique_ptr<ByteBudget::Grant> grant);
-  void WaitForBuffer(const BatchPtr& batch, uint64_t bytes);
+  // Null: it goes on when a message has been sent, or when the budget grants a buffer. A stream has at most one decoded
+  // buffer beside the one being sent, and waits for the budget only when it has nothing to send.
+  std::unique_ptr<ByteBudget::Grant> TakeBuffer(const BatchPtr& batch, uint64_t bytes);
+  bool PauseUntilSent(uint64_t ready_bytes_min);
   void AnswerError(const BatchPtr& batch, const absl::Status& status);
   void Send(const v1::GetResponse& control, PayloadChunk chunk, const BatchPtr& batch);
   bool CanProduceLocked() const;
 
   void ReadLocked();
   void WriteLocked();
+  void EndStallLocked();
   void FinishIfQuietLocked();
   void FinishLocked(const absl::Status& status);
 
@@ -66,6 +72,7 @@ class GetStream final : public RawBidiReactor, public WatchedStream, public std:
   const CallerIdentity caller_;
   Store* const store_;
   const SessionId own_session_;  // Counts what calls without a session hold.
+  const ByteBudget::Held held_ = std::make_shared<std::atomic<uint64_t>>(0);  // Decoded buffers of this stream.
   grpc::ByteBuffer read_buffer_;
 
   // Of the producer.
