@@ -1,0 +1,156 @@
+// A disk that takes its time: what memory holds is served and new blocks are taken while reads and writes of the cold
+// tier hang; what was asked of the disk is answered as soon as it answers, late reads as misses.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <future>
+#include <thread>
+
+#include "base/units.h"
+#include "tests/support/observe.h"
+#include "tiers/cold/cold_tier.h"
+#include "tiers/cold/device/faulty_device.h"
+#include "tiers/cold/device/memory_device.h"
+#include "tiers/cold/index/memory_index.h"
+#include "tiers/store/store_harness_test_util.h"
+#include "tiers/warm/warm_tier.h"
+
+namespace firn {
+namespace {
+
+constexpr auto kHang = std::chrono::seconds(30);
+constexpr uint8_t kWarm = 1, kCold = 2;
+constexpr uint64_t kInHot = 1, kInWarm = 2, kInCold = 3, kAlsoInCold = 4, kOnItsWay = 5;
+
+class SlowDisk : public ::testing::Test {
+ protected:
+  SlowDisk() {
+    HarnessOptions options;
+    options.hot_bytes = options.warm_bytes = kMiB;
+    options.cold_bytes = 16 * kMiB;
+    options.executor = &pool_;
+    options.make_tier = [this](const std::string& name, uint64_t bytes, bool persistent) {
+      return persistent ? MakeCold(name, bytes) : MakeWarm(name, bytes);
+    };
+    harness_ = std::make_unique<StoreHarness>(options);
+    cold_->SetEvents(harness_->store.get());
+  }
+
+  ~SlowDisk() override {
+    disk_->HoldCompletions(false);
+    std::promise<void> closed;
+    cold_->Close([&closed](absl::Status) { closed.set_value(); });
+    closed.get_future().wait();
+    EXPECT_TRUE(Eventually([this] { return cold_->idle(); }));
+    cold_->SetEvents(nullptr);
+    harness_.reset();
+  }
+
+  std::unique_ptr<Tier> MakeWarm(const std::string& name, uint64_t bytes) {
+    auto tier = OpenWarmTier({.name = name, .capacity_bytes = bytes, .huge_pages = HugePages::kOff, .numa_node = {}});
+    EXPECT_TRUE(tier.ok()) << Message(tier.status());
+    EXPECT_TRUE((*tier)->Populate(bytes).ok());
+    return *std::move(tier);
+  }
+
+  std::unique_ptr<Tier> MakeCold(const std::string& name, uint64_t bytes) {
+    ColdOptions options;
+    options.name = name;
+    options.capacity_bytes = bytes;
+    options.segment_bytes = kMiB;
+    options.chunk_bytes = 128 * kKiB;
+    options.staging_bytes = options.read_bytes = 16 * kMiB;
+    options.executor = &pool_;
+    options.clock = Clock::Real();
+    auto device = std::make_unique<FaultyDevice>(&memory_, 1);
+    disk_ = device.get();
+    ColdRecovery nothing{.on_copy = [](RecoveredCopy) {}, .on_fact = [](RecoveredFact) {}};
+    ColdRecoveryReport report;
+    auto tier = ColdTier::Open(options, std::move(device), std::make_unique<MemoryIndex>(), nothing, &report);
+    EXPECT_TRUE(tier.ok()) << Message(tier.status());
+    cold_ = tier->get();
+    return *std::move(tier);
+  }
+
+  std::future<absl::StatusOr<PutResult>> Put(uint64_t key) {
+    auto answer = std::make_shared<std::promise<absl::StatusOr<PutResult>>>();
+    auto put = harness_->store->BeginPut(harness_->Spec(key));
+    EXPECT_TRUE(put.ok()) << Message(put.status());
+    StoreHarness::FillPut(**put, key);
+    harness_->store->CommitPut(*std::move(put), [answer](auto result) { answer->set_value(std::move(result)); });
+    return answer->get_future();
+  }
+  std::future<absl::StatusOr<GetResult>> Get(uint64_t key, int64_t deadline_ns = 0) {
+    auto answer = std::make_shared<std::promise<absl::StatusOr<GetResult>>>();
+    GetSpec spec;
+    spec.address = {harness_->ns, TestKey(key), 0};
+    spec.deadline_ns = deadline_ns;
+    harness_->store->Get(spec, [answer](auto result) { answer->set_value(std::move(result)); });
+    return answer->get_future();
+  }
+  std::future<absl::StatusOr<ClassPair>> Demote(uint64_t key, uint8_t tier) {
+    auto answer = std::make_shared<std::promise<absl::StatusOr<ClassPair>>>();
+    harness_->store->Demote(harness_->ns, TestKey(key), tier,
+                            [answer](auto now) { answer->set_value(std::move(now)); });
+    return answer->get_future();
+  }
+
+  // Answered, from `tier`, with the block's own bytes.
+  void ExpectServed(std::future<absl::StatusOr<GetResult>> answer, uint64_t key, uint8_t tier, double error_max) {
+    ASSERT_EQ(answer.wait_for(kHang), std::future_status::ready) << "block " << key << " waits for the disk";
+    auto got = answer.get();
+    ASSERT_TRUE(got.ok()) << Message(got.status());
+    EXPECT_EQ(got->tier, tier);
+    EXPECT_LE(harness_->RelativeError(*got, key), error_max);
+  }
+
+  ThreadPoolExecutor pool_{2};
+  MemoryDevice memory_{64 * kMiB};
+  FaultyDevice* disk_ = nullptr;  // Owned by the cold tier, as that is by the store.
+  ColdTier* cold_ = nullptr;
+  std::unique_ptr<StoreHarness> harness_;
+};
+
+TEST_F(SlowDisk, C56_memory_serves_while_the_disk_hangs) {
+  for (uint64_t key = kInHot; key <= kOnItsWay; ++key) ASSERT_TRUE(Put(key).get().ok());
+  ASSERT_TRUE(Demote(kInWarm, kWarm).get().ok());
+  for (uint64_t key : {kInCold, kAlsoInCold}) ASSERT_TRUE(Demote(key, kCold).get().ok());
+
+  disk_->HoldCompletions(true);
+  constexpr int64_t kDeadlineMs = 1000;
+  auto patient = Get(kInCold);
+  auto late = Get(kAlsoInCold, harness_->clock.NowNs() + kDeadlineMs * 1'000'000);
+  auto moving = Demote(kOnItsWay, kCold);
+  for (uint64_t i = 0; i < 50; ++i) {
+    ASSERT_NO_FATAL_FAILURE(ExpectServed(Get(kInHot), kInHot, 0, 0));
+    ASSERT_NO_FATAL_FAILURE(ExpectServed(Get(kInWarm), kInWarm, kWarm, 0.02));
+    // Until it has arrived, a block is served from where it leaves.
+    ASSERT_NO_FATAL_FAILURE(ExpectServed(Get(kOnItsWay), kOnItsWay, 0, 0));
+    if (i % 10 != 0) continue;
+    auto put = Put(100 + i);
+    ASSERT_EQ(put.wait_for(kHang), std::future_status::ready);
+    ASSERT_TRUE(put.get().ok());
+  }
+  EXPECT_EQ(patient.wait_for(std::chrono::milliseconds(0)), std::future_status::timeout);
+  EXPECT_EQ(moving.wait_for(std::chrono::milliseconds(0)), std::future_status::timeout);
+
+  harness_->clock.AdvanceMs(2 * kDeadlineMs);
+  disk_->HoldCompletions(false);
+  ExpectServed(std::move(patient), kInCold, kCold, 0.2);
+  ASSERT_EQ(late.wait_for(kHang), std::future_status::ready);
+  EXPECT_EQ(late.get().status().code(), absl::StatusCode::kNotFound);
+  ASSERT_EQ(moving.wait_for(kHang), std::future_status::ready);
+  EXPECT_TRUE(moving.get().ok());
+  EXPECT_TRUE(Eventually([this] {
+    StoreStats stats = harness_->store->Stats();
+    return stats.readers == 0 && stats.moves_in_flight == 0;
+  }));
+  // The late one lost its answer, not its block.
+  auto again = Get(kAlsoInCold);
+  ASSERT_EQ(again.wait_for(kHang), std::future_status::ready);
+  EXPECT_TRUE(again.get().ok());
+  harness_->ExpectConsistent();
+}
+
+}  // namespace
+}  // namespace firn
