@@ -23,6 +23,7 @@
 #include "daemon/runtime/asio_executor.h"
 #include "daemon/runtime/instance_lock.h"
 #include "daemon/runtime/log.h"
+#include "daemon/runtime/process_limits.h"
 #include "daemon/runtime/supervisor.h"
 #include "daemon/startup.h"
 #include "daemon/version.h"
@@ -120,6 +121,9 @@ ServiceCore::Options Daemon::CoreOptions() {
       .executor = &*executor_, .clock = clock_, .limits = options_.config.limits, .tiers = {}, .version = kFirnVersion};
   // A block enters by the hottest tier: one that can never fit there is over the limit.
   core.limits.block_bytes_max = std::min(core.limits.block_bytes_max, options_.config.tiers[0].capacity_bytes);
+  // The others are for files. A connection too many is refused; a file that cannot be opened is a failing tier.
+  core.limits.connections_max =
+      static_cast<uint32_t>(std::min<uint64_t>(core.limits.connections_max, DescriptorsMax() / 4 * 3));
   for (const TierSettings& tier : options_.config.tiers) {
     core.tiers.push_back({tier.name, std::string(MediumName(tier.medium)), tier.medium == Medium::kNvme, tier.precision,
                           tier.least, tier.capacity_bytes});
@@ -159,7 +163,6 @@ std::optional<int> Daemon::Open() {
 
 int Daemon::Run() {
   loop_.OnSignals({SIGTERM, SIGINT, SIGHUP}, [this](int signal) { OnSignal(signal); });
-  std::signal(SIGPIPE, SIG_IGN);
   if (auto failed = Open(); failed.has_value()) return *failed;
   StartTimers();
   startup_thread_ = std::thread([this] { StartUp(); });
@@ -401,6 +404,7 @@ std::string Daemon::Metrics() {
 
 int RunDaemon(DaemonOptions options) {
   ConfigureLog(options.config.log_level, options.config.log_format);
+  PrepareProcess();
   Daemon daemon(std::move(options));
   return daemon.Run();
 }

@@ -55,8 +55,9 @@ struct LimitSettings {
       kGiB;  // Memory of the transport: messages being received, decoded chunks being sent.
   uint64_t block_bytes_max = kBlockBytesMax;
   uint32_t chunk_bytes_max = kMiB;
-  uint32_t keys_max = 65536;   // In one batch.
-  uint32_t streams_max = 256;  // Concurrent calls on one connection.
+  uint32_t keys_max = 65536;        // In one batch.
+  uint32_t connections_max = 4096;  // On all listeners; never more than 3/4 of the descriptors the process may have.
+  uint32_t streams_max = 256;       // Concurrent calls on one connection.
   uint32_t sessions_max = 4096;
   uint32_t leases_max = 4096;         // In one session.
   int64_t put_idle_ms = 30'000;       // A half-made put ends when nothing arrives for so long.

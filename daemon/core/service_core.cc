@@ -10,6 +10,7 @@ ServiceCore::ServiceCore(Options options)
     : options_(std::move(options)),
       sessions_(options_.limits.sessions_max, options_.limits.leases_max),
       transport_(options_.limits.transport_budget_bytes / 2),
+      connections_(options_.limits.connections_max),
       events_(std::make_shared<EventHub>(options_.executor, options_.clock)) {}
 
 absl::StatusOr<Store*> ServiceCore::store() const {

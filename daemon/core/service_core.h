@@ -17,6 +17,7 @@
 #include "base/executor.h"
 #include "daemon/config/config.h"
 #include "daemon/core/byte_budget.h"
+#include "daemon/core/connection_table.h"
 #include "daemon/core/event_hub.h"
 #include "daemon/core/rpc_counters.h"
 #include "daemon/core/session_table.h"
@@ -105,6 +106,7 @@ class ServiceCore {
   const std::string& version() const { return options_.version; }
   SessionTable& sessions() { return sessions_; }
   ByteBudget& transport() { return transport_; }
+  ConnectionTable& connections() { return connections_; }
   StreamWatchdog& watchdog() { return watchdog_; }
   EventHub& events() { return *events_; }
   RpcCounters& counters() { return counters_; }
@@ -117,6 +119,7 @@ class ServiceCore {
   std::atomic<Store*> store_{nullptr};
   SessionTable sessions_;
   ByteBudget transport_;
+  ConnectionTable connections_;
   StreamWatchdog watchdog_;
   const std::shared_ptr<EventHub> events_;
   RpcCounters counters_;

@@ -103,6 +103,14 @@ void AddService(const ServiceCore& core, Families* out) {
   out->One(kGauge, "transport_waiting_bytes", "Buffers that streams wait for.",
            static_cast<double>(transport.waiting_bytes()));
   out->One(kGauge, "transport_budget_bytes", "Their limit.", static_cast<double>(transport.capacity_bytes()));
+  ConnectionTable& connections = const_cast<ServiceCore&>(core).connections();
+  out->One(kGauge, "connections", "Connections that are open, on all listeners.",
+           static_cast<double>(connections.Count()));
+  out->One(kGauge, "connections_limit", "Their limit.", static_cast<double>(connections.connections_max()));
+  out->One(kCounter, "connections_refused", "Connections closed at once because there were too many.",
+           value(connections.refused));
+  out->One(kCounter, "accept_failures", "Times that the system could not accept a connection.",
+           value(connections.accept_failures));
   out->One(kGauge, "client_sessions", "Sessions that clients hold open.",
            static_cast<double>(const_cast<ServiceCore&>(core).sessions().size()));
   out->One(kGauge, "ready", "1 while calls are answered, 0 while starting or stopping.",

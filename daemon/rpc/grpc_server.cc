@@ -7,18 +7,19 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "base/read_file.h"
 #include "base/status.h"
+#include "daemon/rpc/accept_loop.h"
 #include "daemon/rpc/admin_service.h"
 #include "daemon/rpc/kv_service.h"
 #include "daemon/runtime/instance_lock.h"
+#include "daemon/runtime/listen_socket.h"
 #include "daemon/runtime/log.h"
 
 namespace firn {
@@ -53,8 +54,8 @@ void SetOptions(grpc::ServerBuilder* builder, const LimitSettings& limits, size_
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 1 << 20);
   builder->AddChannelArgument(GRPC_ARG_TCP_READ_CHUNK_SIZE, 1 << 20);
   builder->AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, 4 << 20);
-  // Nobody else may share the address: a second server on it is an error, not a lottery.
-  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  // A connection on which nothing is said is no client's.
+  builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 20'000);
   grpc::ResourceQuota quota("firnd");
   // Half of the budget is gRPC's, half is for the buffers that the service asks for itself.
   quota.Resize(limits.transport_budget_bytes / 2 / listeners);
@@ -69,7 +70,10 @@ struct GrpcListener::State {
   std::unique_ptr<InstanceLock> socket_lock;
   std::unique_ptr<KvService> kv;
   std::unique_ptr<AdminService> admin;
+  std::optional<ListenSocket> socket;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
   std::unique_ptr<grpc::Server> server;
+  std::unique_ptr<AcceptLoop> accepting;
 };
 
 GrpcListener::GrpcListener(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -99,27 +103,30 @@ absl::StatusOr<std::unique_ptr<GrpcListener>> GrpcListener::Start(ServiceCore* c
   state->kv = std::make_unique<KvService>(core, caller);
   grpc::ServerBuilder builder;
   SetOptions(&builder, core->limits(), listeners);
-  int port = 0;
   FIRN_ASSIGN_OR_RETURN(auto credentials, CredentialsOf(settings));
-  builder.AddListeningPort(settings.Address(), credentials, &port);
+  state->acceptor = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials);
   builder.RegisterService(state->kv.get());
   if (settings.admin) {
     state->admin = std::make_unique<AdminService>(core, caller);
     builder.RegisterService(state->admin.get());
   }
-  // Between bind and chmod nobody but the daemon's own user gets in.
-  mode_t before = ::umask(0177);
+  auto socket = settings.uds.empty() ? ListenSocket::Tcp(settings.tcp)
+                                     : ListenSocket::Unix(settings.uds, settings.mode, settings.group);
+  FIRN_RETURN_IF_ERROR(socket.status());
+  state->socket.emplace(*std::move(socket));
+  if (settings.uds.empty()) {
+    state->address = settings.tcp.substr(0, settings.tcp.rfind(':')) + ":" + std::to_string(state->socket->port());
+  }
   state->server = builder.BuildAndStart();
-  ::umask(before);
-  if (state->server == nullptr || port == 0) {
-    return Unavailable("cannot listen on {}: the address is in use, forbidden or not this machine's",
-                       settings.Address());
-  }
-  if (!settings.uds.empty()) {
-    FIRN_RETURN_IF_ERROR(SetSocketAccess(settings.uds, settings.mode, settings.group));
-  } else {
-    state->address = settings.tcp.substr(0, settings.tcp.rfind(':')) + ":" + std::to_string(port);
-  }
+  if (state->server == nullptr) return Unavailable("gRPC does not start a server for {}", settings.Address());
+  auto handle = [acceptor = state->acceptor.get()](int listener_fd, int fd) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.listener_fd = listener_fd;
+    connection.fd = fd;
+    acceptor->HandleNewConnection(&connection);
+  };
+  FIRN_ASSIGN_OR_RETURN(state->accepting, AcceptLoop::Start(&*state->socket, &core->connections(), handle));
   std::unique_ptr<GrpcListener> listener(new GrpcListener(std::move(state)));
   listener->SetServing(false);
   return listener;
@@ -139,10 +146,11 @@ void GrpcListener::SetServing(bool serving) {
 
 void GrpcListener::Shutdown(int64_t grace_ms) {
   if (state_->server == nullptr) return;
+  state_->accepting.reset();
+  state_->socket.reset();
   state_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(grace_ms));
   state_->server->Wait();
   state_->server.reset();
-  if (!state_->settings.uds.empty()) ::unlink(state_->settings.uds.c_str());
   state_->socket_lock.reset();
 }
 

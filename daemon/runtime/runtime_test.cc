@@ -2,12 +2,14 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <filesystem>
@@ -17,6 +19,7 @@
 #include "base/status.h"
 #include "daemon/runtime/asio_executor.h"
 #include "daemon/runtime/instance_lock.h"
+#include "daemon/runtime/process_limits.h"
 
 namespace firn {
 namespace {
@@ -128,6 +131,28 @@ TEST(ControlLoop, TimersAndSignalsComeAgain) {
   loop.Run();
   EXPECT_EQ(signals, 2);
   EXPECT_GE(ticks, 6);
+}
+
+// A write over RLIMIT_FSIZE is an error of the write, and the descriptors that the system allows are used.
+TEST_F(RuntimeTest, AProcessIsPreparedForItsLimits) {
+  pid_t child = ::fork();
+  if (child == 0) {
+    rlimit descriptors{};
+    ::getrlimit(RLIMIT_NOFILE, &descriptors);
+    rlim_t hard = descriptors.rlim_max;
+    descriptors.rlim_cur = 100;
+    ::setrlimit(RLIMIT_NOFILE, &descriptors);
+    PrepareProcess();
+    if (DescriptorsMax() != std::min<uint64_t>(hard, 1 << 20)) ::_exit(1);
+    rlimit bytes{10, 10};
+    ::setrlimit(RLIMIT_FSIZE, &bytes);
+    int fd = ::open((dir_ + "/file").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    if (::pwrite(fd, "x", 1, 100) != -1 || errno != EFBIG) ::_exit(2);
+    ::_exit(0);
+  }
+  int state = 0;
+  ASSERT_EQ(::waitpid(child, &state, 0), child);
+  EXPECT_EQ(state, 0);
 }
 
 }  // namespace
