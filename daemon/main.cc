@@ -5,13 +5,20 @@
 #include <cstdio>
 
 #include "base/status.h"
-#include "daemon/config/machine.h"
+#include "daemon/config/check/check.h"
 #include "daemon/daemon.h"
 #include "daemon/runtime/log.h"
 #include "daemon/version.h"
 
 namespace firn {
 namespace {
+
+void Tell(const ConfigReading& reading, const char* kind, const std::vector<Finding>& findings) {
+  const std::string source = reading.source.empty() ? "" : reading.source + ": ";
+  for (const std::string& line : FindingLines(findings)) {
+    std::fprintf(stderr, "firnd: %s%s%s\n", kind, source.c_str(), line.c_str());
+  }
+}
 
 int Main(int argc, char** argv) {
   CLI::App app("FirnKV's daemon: a precision-tiering store of KV-cache blocks.", "firnd");
@@ -33,20 +40,20 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kExitOk : kExitUsage;
   }
-  absl::StatusOr<Config> config = DefaultConfig(options.places);
-  if (!options.config_path.empty()) config = LoadConfig(options.config_path, options.places);
-  if (!config.ok()) {
-    std::fprintf(stderr, "firnd: %s\n", Message(config.status()).c_str());
+  absl::StatusOr<ConfigReading> reading = ConfigReading{DefaultConfig(options.places), "", {}, {}};
+  if (!options.config_path.empty()) reading = ReadConfigFile(options.config_path, options.places);
+  if (!reading.ok()) {
+    std::fprintf(stderr, "firnd: %s\n", Message(reading.status()).c_str());
     return kExitBadConfig;
   }
-  ConfigVerdict verdict = CheckConfig(*config, ThisMachine());
-  for (const std::string& warning : verdict.warnings) std::fprintf(stderr, "firnd: warning: %s\n", warning.c_str());
-  for (const std::string& error : verdict.errors) std::fprintf(stderr, "firnd: %s\n", error.c_str());
+  ConfigVerdict verdict = CheckConfig(*reading, ThisMachine());
+  Tell(*reading, "warning: ", verdict.warnings);
+  Tell(*reading, "", verdict.errors);
   if (!verdict.errors.empty()) return kExitBadConfig;
-  if (print) std::fputs(PrintConfig(*config).c_str(), stdout);
+  if (print) std::fputs(PrintConfig(reading->config).c_str(), stdout);
   if (check_only) std::fputs("firnd: the configuration is accepted\n", stderr);
   if (print || check_only) return kExitOk;
-  options.config = *std::move(config);
+  options.config = std::move(reading->config);
   return RunDaemon(std::move(options));
 }
 

@@ -1,8 +1,8 @@
 // The daemon's configuration: what a file may say, with the values that hold where it says nothing.
 //
-// ParseConfig reads TOML and refuses unknown keys, wrong types, missing units and values out of range; CheckConfig
-// compares the result with the machine. Both name the key, the value and what is allowed, and report everything that is
-// wrong at once. Threads: values. docs/configuration.md is the reference.
+// ReadConfig takes TOML and finds unknown keys, wrong types, missing units and values out of range; CheckConfig
+// (check/check.h) adds what the machine has to say. Both name the key, the value, what is allowed and the line, and
+// report everything that is wrong at once. Threads: values. docs/configuration.md is the reference.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "base/units.h"
 #include "codecs/types.h"
+#include "daemon/config/finding.h"
 
 namespace firn {
 
@@ -108,7 +109,18 @@ ConfigPlaces DefaultPlaces();
 // state directory, one Unix socket in the runtime directory.
 Config DefaultConfig(const ConfigPlaces& places);
 
-// `source` names the text in messages. A file that has no tier or no listener gets the default ones.
+// What a file says. With errors, `config` holds the default in place of each value that is wrong.
+struct ConfigReading {
+  Config config;
+  std::string source;  // Names the file in messages; empty: the built-in default.
+  std::vector<Finding> errors;
+  Origins origins;
+};
+// A file that has no tier or no listener gets the default ones. An error: this is no TOML at all, or too much of it.
+absl::StatusOr<ConfigReading> ReadConfig(std::string_view text, std::string_view source, const ConfigPlaces& places);
+absl::StatusOr<ConfigReading> ReadConfigFile(const std::string& path, const ConfigPlaces& places);
+
+// For those who want all or nothing: errors of reading are one status.
 absl::StatusOr<Config> ParseConfig(std::string_view text, std::string_view source, const ConfigPlaces& places);
 absl::StatusOr<Config> LoadConfig(const std::string& path, const ConfigPlaces& places);
 

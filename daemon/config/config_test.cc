@@ -6,9 +6,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "base/status.h"
-#include "daemon/config/address.h"
-#include "daemon/config/machine.h"
 
 namespace firn {
 namespace {
@@ -24,18 +24,6 @@ std::string ErrorOf(std::string_view text) {
   auto config = Parse(text);
   EXPECT_FALSE(config.ok()) << text;
   return config.ok() ? "" : Message(config.status());
-}
-
-Machine SmallMachine() {
-  Machine machine;
-  machine.ram_bytes = 8 * kGiB;
-  machine.numa_nodes = {0, 1};
-  machine.disk = [](const std::string& path) -> absl::StatusOr<DiskFacts> {
-    if (path.rfind("/root", 0) == 0) return DiskFacts{100 * kGiB, 50 * kGiB, 0, true};
-    return DiskFacts{100 * kGiB, 50 * kGiB, 10 * kGiB, false};
-  };
-  machine.group_exists = [](const std::string& group) { return group == "firn"; };
-  return machine;
 }
 
 std::string Tier(const std::string& more, const std::string& capacity = "\"64MiB\"") {
@@ -149,6 +137,9 @@ TEST(Config, C62_settings_are_refused_with_key_value_and_range) {
       {"three bits", Tier("precision = \"int3\""), {"tier[0].precision = \"int3\"", "allowed", "int4"}},
       {"least above", Tier("precision = \"int4\"\nleast = \"int8\""), {"tier[0].least = \"int8\"", "finer", "int4"}},
       {"two 8-bit classes", Tier("precision = { k = \"fp8\", v = \"int8\" }"), {"tier[0].precision", "not both"}},
+      {"node", Tier("numa_node = \"0\""), {"tier[0].numa_node = \"0\"", "allowed: 0 to 1023"}},
+      {"known", Tier("foo = 1"), {"tier[0].foo = 1", "numa_node", "path", "on_memory_failure"}},
+      {"missing", "[[tier]]\nname = \"t\"\nmedium = \"dram\"", {"tier[0].capacity: missing", "allowed", "line 1"}},
       {"watermarks", Tier("low_watermark = 0.95"), {"tier[0].low_watermark = 0.95", "below high_watermark, 0.9"}},
       {"watermark range", Tier("high_watermark = 1.5"), {"tier[0].high_watermark = 1.5", "above 0 and at most 1"}},
       {"ecc", Tier("ecc = \"secded\""), {"tier[0].ecc = \"secded\"", "allowed: \"none\""}},
@@ -181,69 +172,20 @@ TEST(Config, EverythingWrongIsReportedAtOnce) {
               AllOf(HasSubstr("threads = 0"), HasSubstr("foo = 1"), HasSubstr("log.level")));
 }
 
-std::string VerdictOf(const std::string& text, std::string* warnings = nullptr) {
-  auto config = Parse(text);
-  EXPECT_TRUE(config.ok()) << config.status();
-  if (!config.ok()) return "";
-  ConfigVerdict verdict = CheckConfig(*config, SmallMachine());
-  std::string errors;
-  for (const std::string& error : verdict.errors) errors += error + "\n";
-  if (warnings != nullptr) {
-    for (const std::string& warning : verdict.warnings) *warnings += warning + "\n";
-  }
-  return errors;
-}
-
-std::string Cold(const std::string& path, const std::string& capacity) {
-  return Tier("") + "[[tier]]\nname = \"c\"\nmedium = \"nvme\"\nprecision = \"int4\"\npath = \"" + path +
-         "\"\ncapacity = \"" + capacity + "\"\n";
-}
-
-TEST(Config, C62_settings_are_compared_with_the_machine) {
-  EXPECT_THAT(VerdictOf(Tier("", "\"9GiB\"")),
-              AllOf(HasSubstr("tier[0].capacity = \"9.00 GiB\""), HasSubstr("allowed: 8.00 GiB")));
-  EXPECT_THAT(VerdictOf(Tier("numa_node = 7")), AllOf(HasSubstr("tier[0].numa_node = 7"), HasSubstr("allowed: 0, 1")));
-  EXPECT_THAT(VerdictOf(Cold("/data", "61GiB")), AllOf(HasSubstr("tier[1].capacity"), HasSubstr("allowed: 60.00 GiB")));
-  EXPECT_EQ(VerdictOf(Cold("/data", "60GiB")), "");
-  EXPECT_THAT(VerdictOf(Cold("/root/x", "41GiB")), AllOf(HasSubstr("root disk"), HasSubstr("allowed: 40.00 GiB")));
-  std::string warnings;
-  EXPECT_EQ(VerdictOf(Cold("/root/x", "1GiB"), &warnings), "");
-  EXPECT_THAT(warnings, HasSubstr("tier[1].path = \"/root/x\" is on the root disk"));
-  EXPECT_THAT(VerdictOf("[[listener]]\ntcp = \"0.0.0.0:1\""),
-              AllOf(HasSubstr("listener[0].tcp = \"0.0.0.0:1\""), HasSubstr("mutual TLS")));
-  EXPECT_EQ(VerdictOf("[[listener]]\ntcp = \"[::1]:1\""), "");
-  EXPECT_THAT(VerdictOf("[[listener]]\ntcp = \"127.0.0.1:70000\""), HasSubstr("port 0 to 65535"));
-  EXPECT_THAT(VerdictOf("[[listener]]\nuds = \"/s\"\ngroup = \"nobodys\""), HasSubstr("no such group"));
-  EXPECT_EQ(VerdictOf("[[listener]]\nuds = \"/s\"\ngroup = \"firn\""), "");
-  EXPECT_THAT(VerdictOf("[admin]\nhttp = \"0.0.0.0:9411\""), HasSubstr("admin.expose"));
-  EXPECT_EQ(VerdictOf("[admin]\nhttp = \"0.0.0.0:9411\"\nexpose = true"), "");
-}
-
-// What is loopback decides who may talk to the daemon without TLS.
-TEST(Config, OnlyNumbersAndLocalhostAreLoopback) {
-  for (const char* host : {"127.0.0.1", "127.255.0.9", "::1", "0:0::1", "localhost"})
-    EXPECT_TRUE(IsLoopback(host)) << host;
-  for (const char* host : {"127.0.0.1.example.com", "127.example.com", "127.1", "127", "0x7f.0.0.1", "0.0.0.0",
-                           "::", "::ffff:127.0.0.1", "localhost.", "LOCALHOST.example.com", "128.0.0.1", ""}) {
-    EXPECT_FALSE(IsLoopback(host)) << host;
-  }
-  for (const char* tcp : {"127.0.0.1.example.com:7654", "127.1:7654"}) {
-    EXPECT_THAT(VerdictOf("[[listener]]\ntcp = \"" + std::string(tcp) + "\""), HasSubstr("needs mutual TLS"));
-    EXPECT_THAT(VerdictOf("[admin]\nhttp = \"" + std::string(tcp) + "\""), HasSubstr("not loopback"));
-  }
-  for (const char* address : {"127.0.0.1", "127.0.0.1:", "127.0.0.1:-1", "127.0.0.1: 80", "127.0.0.1:65536", ":80",
-                              "127.0.0.1:99999999999999999999", "::1:80", "127.0.0.1:80x"}) {
-    EXPECT_FALSE(SplitAddress(address).has_value()) << address;
-  }
-}
-
-TEST(Config, TheChainGoesHotToCold) {
-  EXPECT_THAT(VerdictOf(Tier("") + Tier("")), HasSubstr("another tier has this name"));
-  EXPECT_THAT(VerdictOf(Tier("precision = \"int4\"") +
-                        "[[tier]]\nname = \"u\"\nmedium = \"dram\"\ncapacity = \"1GiB\"\nprecision = \"int8\""),
-              AllOf(HasSubstr("tier[1].precision = \"int8\""), HasSubstr("finer than the hotter tier \"t\"")));
-  EXPECT_THAT(VerdictOf("[[tier]]\nname = \"c\"\nmedium = \"nvme\"\npath = \"/data\"\ncapacity = \"1GiB\""),
-              HasSubstr("the hottest tier must be memory"));
+// A file may hold anything; what is shown of it on a terminal or in a log is text, and not all of a megabyte.
+TEST(Config, MessagesArePrintableAndBounded) {
+  EXPECT_THAT(ErrorOf("\"a\\u0000b\" = 1"), HasSubstr("a\\x00b = 1: unknown key"));
+  EXPECT_THAT(ErrorOf("\"a\\u001b[31mb\\n\" = 1"), HasSubstr("a\\x1b[31mb\\x0a = 1"));
+  EXPECT_THAT(ErrorOf(Tier("ecc = \"x\\u0000\\u009by\"")), HasSubstr("tier[0].ecc = \"x\\x00\\xc2\\x9by\""));
+  EXPECT_LT(ErrorOf(std::string(100'000, 'a') + " = 1").size(), 1000u);
+  EXPECT_LT(ErrorOf("[log]\nlevel = \"" + std::string(100'000, 'a') + "\"").size(), 1000u);
+  std::string many;
+  for (int i = 0; i < 2000; ++i) many += "k" + std::to_string(i) + " = 1\n";
+  std::string error = ErrorOf(many);
+  EXPECT_THAT(error, HasSubstr("... and 1900 more"));
+  EXPECT_EQ(std::count(error.begin(), error.end(), '\n'), 100);
+  EXPECT_EQ(Printable("a\xc3\xa4\xff", 100), "a\xc3\xa4\\xff");
+  EXPECT_EQ(Printable("a\xc3\xa4", 2), "a... (3 bytes)") << "a character is shown whole or not at all";
 }
 
 // A directory, a device or a FIFO at the path is an error like any other, at start as on SIGHUP.

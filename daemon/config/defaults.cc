@@ -40,6 +40,8 @@ std::string_view MediumName(Medium medium) {
   return "unknown";
 }
 
+bool IsDevicePath(std::string_view path) { return path.starts_with("/dev/") && !path.starts_with("/dev/shm/"); }
+
 ConfigPlaces DefaultPlaces() {
   ConfigPlaces places;
   bool root = geteuid() == 0;

@@ -14,7 +14,11 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/read_file.h"
 #include "base/status.h"
+#include "daemon/config/check/address.h"
+#include "daemon/config/config.h"
+#include "tiers/cxl/mapped_region.h"
 
 namespace firn {
 namespace {
@@ -44,8 +48,13 @@ std::vector<int> NumaNodes() {
   return nodes;
 }
 
-uint64_t BytesBelow(const std::string& path) {
+// What the file at `path`, or everything below it, takes.
+uint64_t BytesAt(const std::string& path) {
   uint64_t bytes = 0;
+  struct stat itself;
+  if (::stat(path.c_str(), &itself) == 0 && S_ISREG(itself.st_mode)) {
+    return static_cast<uint64_t>(itself.st_blocks) * 512;
+  }
   std::error_code error;
   std::filesystem::recursive_directory_iterator it(path, std::filesystem::directory_options::skip_permission_denied,
                                                    error);
@@ -70,7 +79,10 @@ absl::StatusOr<DiskFacts> DiskOf(const std::string& path) {
   DiskFacts facts;
   facts.total_bytes = uint64_t{space.f_blocks} * space.f_frsize;
   facts.available_bytes = uint64_t{space.f_bavail} * space.f_frsize;
-  facts.used_here_bytes = BytesBelow(path);
+  facts.used_here_bytes = BytesAt(path);
+  std::error_code error;
+  std::filesystem::directory_iterator log(path + "/log", error);
+  facts.holds_data = !error && log != std::filesystem::directory_iterator();
   facts.is_root_disk = ::stat("/", &root) == 0 && root.st_dev == here.st_dev;
   return facts;
 }
@@ -83,6 +95,12 @@ Machine ThisMachine() {
   machine.numa_nodes = NumaNodes();
   machine.disk = DiskOf;
   machine.group_exists = [](const std::string& group) { return getgrnam(group.c_str()) != nullptr; };
+  machine.place = InspectPlace;
+  machine.cxl_place = [](const std::string& path, uint64_t bytes) {
+    return IsDevicePath(path) ? CheckDaxRegion(path, bytes) : CheckFileRegion(path);
+  };
+  machine.can_listen_on = CanListenOn;
+  machine.read_file = [](const std::string& path) { return ReadSmallFile(path, kPemBytesMax); };
   return machine;
 }
 

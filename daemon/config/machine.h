@@ -1,4 +1,4 @@
-// What the configuration is checked against: memory, NUMA nodes, disks, groups.
+// What the configuration is checked against: memory, NUMA nodes, disks, files, addresses, groups.
 //
 // A seam, so that tests can state a machine. Threads: any.
 #pragma once
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "daemon/config/config.h"
+#include "daemon/config/check/place.h"
 
 namespace firn {
 
@@ -18,6 +18,7 @@ struct DiskFacts {
   uint64_t available_bytes = 0;
   uint64_t used_here_bytes = 0;  // Already taken by files below the path: they count as available to it.
   bool is_root_disk = false;
+  bool holds_data = false;  // A cold tier's log is below the path.
 };
 
 struct Machine {
@@ -26,13 +27,12 @@ struct Machine {
   // Of the file system that holds `path`, or the nearest parent that exists.
   std::function<absl::StatusOr<DiskFacts>(const std::string& path)> disk;
   std::function<bool(const std::string& group)> group_exists;
+  std::function<PlaceFacts(const std::string& path)> place;
+  // What opening a CXL tier of so many bytes there would say.
+  std::function<absl::Status(const std::string& path, uint64_t bytes)> cxl_place;
+  std::function<absl::Status(const std::string& host)> can_listen_on;
+  std::function<absl::StatusOr<std::string>(const std::string& path)> read_file;
 };
 Machine ThisMachine();
-
-struct ConfigVerdict {
-  std::vector<std::string> errors;    // The daemon does not start.
-  std::vector<std::string> warnings;  // It starts and says so.
-};
-ConfigVerdict CheckConfig(const Config& config, const Machine& machine);
 
 }  // namespace firn

@@ -27,8 +27,10 @@ bool IsName(std::string_view text, std::string_view extra) {
 void ReadMedium(TomlSection& section, TierSettings* tier) {
   std::string medium;
   section.String("medium", &medium, 32);
-  if (medium.empty() && !section.Has("medium")) {
+  if (!section.Has("medium")) {
     section.Error("medium", "missing; allowed: \"dram\", \"cxl\", \"nvme\"");
+  } else if (medium.empty()) {
+    return;  // No string: said already.
   } else if (medium == "dram") {
     tier->medium = Medium::kDram;
   } else if (medium == "cxl") {
@@ -45,41 +47,45 @@ void ReadMedium(TomlSection& section, TierSettings* tier) {
 void ReadPlace(TomlSection& section, TierSettings* tier) {
   section.String("path", &tier->path, 4000);
   if (section.Has("numa_node")) {
-    int64_t node = 0;
+    int64_t node = -1;
     section.Int("numa_node", &node, 0, 1023);
-    tier->numa_node = static_cast<int>(node);
+    if (node >= 0) tier->numa_node = static_cast<int>(node);
   }
   switch (tier->medium) {
     case Medium::kDram:
-      if (section.Has("path")) section.Error("path", "a tier on dram has no path");
+      if (section.Has("path")) section.Error("path", "a tier on dram has no path; allowed: with \"cxl\" and \"nvme\"");
       break;
     case Medium::kCxl:
       if (section.Has("path") == section.Has("numa_node")) {
-        section.Error("path", "a tier on cxl has either a path (a DAX device or a file) or a numa_node");
+        section.Error("path", "allowed: a tier on cxl has either a path (a DAX device or a file) or a numa_node");
       }
       break;
     case Medium::kNvme:
-      if (!section.Has("path")) section.Error("path", "missing; a tier on nvme has the path of a directory");
-      if (section.Has("numa_node")) section.Error("numa_node", "a tier on nvme has no numa_node");
+      if (!section.Has("path")) section.Error("path", "missing; allowed: the absolute path of a directory");
+      if (section.Has("numa_node"))
+        section.Error("numa_node", "a tier on nvme has no numa_node; allowed: with \"dram\" and \"cxl\"");
       break;
   }
-  if (!tier->path.empty() && tier->path[0] != '/') section.Error("path", "not an absolute path");
+  if (!tier->path.empty() && tier->path[0] != '/') section.Error("path", "allowed: an absolute path");
 }
 
 TierSettings ReadTier(TomlSection& section) {
   TierSettings tier;
   section.String("name", &tier.name, 32);
-  if (!section.Has("name")) section.Error("name", "missing; every tier has a name");
-  if (!tier.name.empty() && !IsName(tier.name, "_-")) section.Error("name", "allowed: letters, digits, - and _");
+  if (!section.Has("name")) section.Error("name", "missing; allowed: 1 to 32 letters, digits, - and _");
+  if (!tier.name.empty() && !IsName(tier.name, "_-")) {
+    section.Error("name", "allowed: 1 to 32 letters, digits, - and _");
+  }
   ReadMedium(section, &tier);
   ReadPlace(section, &tier);
   section.Bytes("capacity", &tier.capacity_bytes, tier.medium == Medium::kNvme ? kNvmeCapacityMin : kCapacityMin,
                 kCapacityMax);
-  if (!section.Has("capacity")) section.Error("capacity", "missing; every tier has a capacity, such as \"64GiB\"");
+  if (!section.Has("capacity")) section.Error("capacity", "missing; allowed: a size with a unit, such as \"64GiB\"");
   section.Precision("precision", &tier.precision, &tier.use_fp8);
   section.Precision("least", &tier.least, nullptr);
   if (!tier.precision.AtLeast(tier.least)) {
-    section.Error("least", "finer than the tier's precision, " + PrintPrecision(tier.precision, tier.use_fp8));
+    section.Error("least",
+                  "finer than the tier's precision; allowed: at most " + PrintPrecision(tier.precision, tier.use_fp8));
   }
   section.Share("high_watermark", &tier.high_watermark);
   section.Share("low_watermark", &tier.low_watermark);
@@ -99,8 +105,8 @@ ListenerSettings ReadListener(TomlSection& section) {
   ListenerSettings listener;
   section.String("uds", &listener.uds, 107);
   section.String("tcp", &listener.tcp, 260);
-  if (section.Has("uds") == section.Has("tcp")) section.Error("uds", "a listener has either uds or tcp");
-  if (!listener.uds.empty() && listener.uds[0] != '/') section.Error("uds", "not an absolute path");
+  if (section.Has("uds") == section.Has("tcp")) section.Error("uds", "allowed: a listener has either uds or tcp");
+  if (!listener.uds.empty() && listener.uds[0] != '/') section.Error("uds", "allowed: an absolute path");
   std::string mode;
   section.String("mode", &mode, 8);
   if (!mode.empty()) {
@@ -114,19 +120,19 @@ ListenerSettings ReadListener(TomlSection& section) {
   }
   section.String("group", &listener.group, 64);
   section.String("tenant", &listener.tenant, 64);
-  if (!IsName(listener.tenant, "._-")) section.Error("tenant", "allowed: letters, digits, . - and _");
+  if (!IsName(listener.tenant, "._-")) section.Error("tenant", "allowed: 1 to 64 letters, digits, . - and _");
   section.Bool("admin", &listener.admin);
   section.String("certificate", &listener.certificate, 4000);
   section.String("private_key", &listener.private_key, 4000);
   section.String("client_ca", &listener.client_ca, 4000);
   size_t tls_files = section.Has("certificate") + section.Has("private_key") + section.Has("client_ca");
   if (tls_files != 0 && tls_files != 3) {
-    section.Error("certificate", "mutual TLS needs all of certificate, private_key and client_ca");
+    section.Error("certificate", "allowed: none or all of certificate, private_key and client_ca");
   }
-  if (tls_files != 0 && section.Has("uds")) section.Error("certificate", "a Unix socket has no TLS");
+  if (tls_files != 0 && section.Has("uds")) section.Error("certificate", "a Unix socket has no TLS; allowed: with tcp");
   if (section.Has("tcp")) {
     for (const char* key : {"mode", "group"}) {
-      if (section.Has(key)) section.Error(key, "only for a Unix socket");
+      if (section.Has(key)) section.Error(key, "allowed: with a Unix socket");
     }
   }
   return listener;
@@ -178,7 +184,7 @@ void ReadRoot(TomlSection& root, Config* config) {
 
 }  // namespace
 
-absl::StatusOr<Config> ParseConfig(std::string_view text, std::string_view source, const ConfigPlaces& places) {
+absl::StatusOr<ConfigReading> ReadConfig(std::string_view text, std::string_view source, const ConfigPlaces& places) {
   if (text.size() > kConfigFileBytesMax) {
     return InvalidArgument("{}: has {} bytes; a configuration has at most {}", source, text.size(),
                            kConfigFileBytesMax);
@@ -187,26 +193,52 @@ absl::StatusOr<Config> ParseConfig(std::string_view text, std::string_view sourc
   try {
     table = toml::parse(text, source);
   } catch (const toml::parse_error& error) {
-    return InvalidArgument("{}: line {}: {}", source, error.source().begin.line, error.description());
+    return InvalidArgument("{}: line {}: {}", source, error.source().begin.line, Printable(error.description()));
   }
   // The directories come first: the default tiers and the default listener lie in them.
   ConfigPlaces chosen = places;
-  if (auto dir = table["state_dir"].value<std::string>(); dir.has_value()) chosen.state_dir = *dir;
-  if (auto dir = table["runtime_dir"].value<std::string>(); dir.has_value()) chosen.runtime_dir = *dir;
-  Config config = DefaultConfig(chosen);
-  std::vector<std::string> errors;
-  TomlSection root(table, "", &errors);
-  ReadRoot(root, &config);
-  if (!errors.empty()) return InvalidArgument("{}: {}", source, fmt::join(errors, "\n" + std::string(source) + ": "));
-  return config;
+  auto choose = [&table](const char* key, std::string* place) {
+    auto named = table[key].value<std::string>();
+    if (named.has_value() && !named->empty()) *place = *named;
+  };
+  choose("state_dir", &chosen.state_dir);
+  choose("runtime_dir", &chosen.runtime_dir);
+  ConfigReading reading;
+  reading.config = DefaultConfig(chosen);
+  reading.source = Printable(source);
+  TomlSection::Report report;
+  TomlSection root(table, "", &report);
+  ReadRoot(root, &reading.config);
+  reading.errors = std::move(report.errors);
+  reading.origins = std::move(report.origins);
+  return reading;
 }
 
-absl::StatusOr<Config> LoadConfig(const std::string& path, const ConfigPlaces& places) {
+absl::StatusOr<ConfigReading> ReadConfigFile(const std::string& path, const ConfigPlaces& places) {
   auto text = ReadSmallFile(path, kConfigFileBytesMax);
   if (!text.ok()) {
     return absl::Status(text.status().code(), fmt::format("configuration: {}", Message(text.status())));
   }
-  return ParseConfig(*text, path, places);
+  return ReadConfig(*text, path, places);
+}
+
+namespace {
+
+absl::StatusOr<Config> AllOrNothing(absl::StatusOr<ConfigReading> reading) {
+  if (!reading.ok()) return reading.status();
+  if (reading->errors.empty()) return std::move(reading->config);
+  return InvalidArgument("{}: {}", reading->source,
+                         fmt::join(FindingLines(reading->errors), "\n" + reading->source + ": "));
+}
+
+}  // namespace
+
+absl::StatusOr<Config> ParseConfig(std::string_view text, std::string_view source, const ConfigPlaces& places) {
+  return AllOrNothing(ReadConfig(text, source, places));
+}
+
+absl::StatusOr<Config> LoadConfig(const std::string& path, const ConfigPlaces& places) {
+  return AllOrNothing(ReadConfigFile(path, places));
 }
 
 }  // namespace firn

@@ -22,9 +22,7 @@ std::string Shown(const toml::node& node) {
   } else {
     node.visit([&out](const auto& value) { out << value; });
   }
-  std::string shown = out.str();
-  if (shown.size() > 80) shown = shown.substr(0, 77) + "...";
-  return shown;
+  return std::move(out).str();
 }
 
 std::string DurationText(int64_t ms) {
@@ -49,24 +47,28 @@ bool ParseClass(std::string_view text, PrecisionClass* out, bool* is_fp8) {
 
 }  // namespace
 
-TomlSection::TomlSection(const toml::table& table, std::string prefix, std::vector<std::string>* errors)
-    : table_(table), prefix_(std::move(prefix)), errors_(errors) {}
+TomlSection::TomlSection(const toml::table& table, std::string prefix, Report* report)
+    : table_(table), prefix_(std::move(prefix)), report_(report) {}
 
-bool TomlSection::Has(std::string_view key) const { return table_.contains(key); }
+bool TomlSection::Has(std::string_view key) { return Find(key) != nullptr; }
 
 const toml::node* TomlSection::Find(std::string_view key) {
-  known_.emplace(key);
-  return table_.get(key);
+  const toml::node* node = table_.get(key);
+  bool first = known_.emplace(key).second;
+  if (first && node != nullptr) {
+    // Tables and lists of them are shown by their keys.
+    bool is_value = !node->is_table() && !node->is_array_of_tables();
+    report_->origins[prefix_ + std::string(key)] = {is_value ? Shown(*node) : "", node->source().begin.line};
+  }
+  return node;
 }
 
 void TomlSection::Error(std::string_view key, const std::string& what) {
+  if (!told_.emplace(key).second) return;  // What follows from a value that is wrong already helps nobody.
   const toml::node* node = table_.get(key);
-  if (node == nullptr) {
-    errors_->push_back(fmt::format("{}{}: {}", prefix_, key, what));
-    return;
-  }
-  errors_->push_back(
-      fmt::format("{}{} = {}: {} (line {})", prefix_, key, Shown(*node), what, node->source().begin.line));
+  // What is missing is missing in the table.
+  uint32_t line = (node != nullptr ? node->source() : table_.source()).begin.line;
+  report_->errors.push_back({prefix_ + std::string(key), node != nullptr ? Shown(*node) : "", what, line});
 }
 
 void TomlSection::Bytes(std::string_view key, uint64_t* out, uint64_t least, uint64_t most) {
@@ -137,12 +139,11 @@ void TomlSection::String(std::string_view key, std::string* out, size_t bytes_ma
   const toml::node* node = Find(key);
   if (node == nullptr) return;
   const auto* text = node->as_string();
-  if (text == nullptr) return Error(key, "not a string");
-  if (text->get().empty()) return Error(key, "empty; leave the key out to get the default");
-  if (text->get().size() > bytes_max) {
-    return Error(key, fmt::format("has {} bytes; allowed: at most {}", text->get().size(), bytes_max));
-  }
-  if (text->get().find('\0') != std::string::npos) return Error(key, "holds a NUL byte");
+  const std::string allowed = fmt::format("allowed: a string of 1 to {} bytes, none of them NUL", bytes_max);
+  if (text == nullptr) return Error(key, "not a string; " + allowed);
+  if (text->get().empty()) return Error(key, "empty; leave the key out to get the default; " + allowed);
+  if (text->get().size() > bytes_max) return Error(key, fmt::format("has {} bytes; {}", text->get().size(), allowed));
+  if (text->get().find('\0') != std::string::npos) return Error(key, "holds a NUL byte; " + allowed);
   *out = text->get();
 }
 
@@ -186,7 +187,8 @@ void TomlSection::Precision(std::string_view key, ClassPair* out, bool* use_fp8)
   if ((k_fp8 || v_fp8) && use_fp8 == nullptr) return Error(key, allowed);
   bool k_int8 = classes.k == PrecisionClass::k8Bit && !k_fp8;
   bool v_int8 = classes.v == PrecisionClass::k8Bit && !v_fp8;
-  if ((k_fp8 && v_int8) || (v_fp8 && k_int8)) return Error(key, "a tier's 8-bit class is either fp8 or int8, not both");
+  if ((k_fp8 && v_int8) || (v_fp8 && k_int8))
+    return Error(key, "allowed: either fp8 or int8 as a tier's 8-bit class, not both");
   *out = classes;
   if (use_fp8 != nullptr) *use_fp8 = k_fp8 || v_fp8;
 }
@@ -195,16 +197,18 @@ void TomlSection::Sections(std::string_view key, const std::function<void(TomlSe
   const toml::node* node = Find(key);
   if (node == nullptr) return;
   const auto* array = node->as_array();
-  if (array == nullptr) return Error(key, fmt::format("a list of tables is written [[{}]]", key));
+  if (array == nullptr) return Error(key, fmt::format("allowed: a list of tables, written [[{}]]", key));
   size_t index = 0;
   for (const toml::node& element : *array) {
     std::string name = fmt::format("{}{}[{}]", prefix_, key, index++);
     const auto* table = element.as_table();
     if (table == nullptr) {
-      errors_->push_back(fmt::format("{} = {}: a list of tables is written [[{}]]", name, Shown(element), key));
+      report_->errors.push_back(
+          {name, Shown(element), fmt::format("allowed: a table, written [[{}]]", key), element.source().begin.line});
       continue;
     }
-    TomlSection section(*table, name + ".", errors_);
+    report_->origins[name] = {"", table->source().begin.line};
+    TomlSection section(*table, name + ".", report_);
     each(section);
     section.Finish();
   }
@@ -214,8 +218,8 @@ void TomlSection::Section(std::string_view key, const std::function<void(TomlSec
   const toml::node* node = Find(key);
   if (node == nullptr) return;
   const auto* table = node->as_table();
-  if (table == nullptr) return Error(key, fmt::format("a table is written [{}]", key));
-  TomlSection section(*table, fmt::format("{}{}.", prefix_, key), errors_);
+  if (table == nullptr) return Error(key, fmt::format("allowed: a table, written [{}]", key));
+  TomlSection section(*table, fmt::format("{}{}.", prefix_, key), report_);
   read(section);
   section.Finish();
 }

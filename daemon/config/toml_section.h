@@ -1,7 +1,7 @@
 // One table of a TOML file, read key by key: whatever was not asked for is an unknown key, whatever does not fit is an
 // error.
 //
-// Threads: not safe. Ownership: borrows the table and the list of errors. Every error names key, value, what is
+// Threads: not safe. Ownership: borrows the table and what it reports to. Every error names key, value, what is
 // allowed, and the line.
 #pragma once
 
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "codecs/types.h"
+#include "daemon/config/finding.h"
 
 namespace toml {
 inline namespace v3 {
@@ -25,10 +26,16 @@ namespace firn {
 
 class TomlSection {
  public:
+  // What reading finds.
+  struct Report {
+    std::vector<Finding> errors;
+    Origins origins;
+  };
   // `prefix` is the section's name in messages ("tier[0]."); empty for the root.
-  TomlSection(const toml::table& table, std::string prefix, std::vector<std::string>* errors);
+  TomlSection(const toml::table& table, std::string prefix, Report* report);
 
-  bool Has(std::string_view key) const;
+  // Makes the key a known one.
+  bool Has(std::string_view key);
   // Each leaves `*out` as it is when the key is absent or wrong. Ranges are inclusive.
   void Bytes(std::string_view key, uint64_t* out, uint64_t least, uint64_t most);
   void Bytes(std::string_view key, uint32_t* out, uint32_t least, uint32_t most);
@@ -46,6 +53,7 @@ class TomlSection {
   // Reports the keys that nobody asked for.
   void Finish();
 
+  // One error a key: the first.
   void Error(std::string_view key, const std::string& what);
   const std::string& prefix() const { return prefix_; }
 
@@ -54,8 +62,8 @@ class TomlSection {
 
   const toml::table& table_;
   const std::string prefix_;
-  std::vector<std::string>* const errors_;
-  std::set<std::string, std::less<>> known_;
+  Report* const report_;
+  std::set<std::string, std::less<>> known_, told_;
 };
 
 }  // namespace firn

@@ -1,8 +1,10 @@
-// Host and port of a configured address. Threads: pure functions.
+// Host and port of a configured address. Threads: any.
 #pragma once
 
 #include <optional>
 #include <string>
+
+#include "absl/status/status.h"
 
 namespace firn {
 
@@ -14,7 +16,13 @@ struct HostPort {
 // "127.0.0.1:7411", "[::1]:7411", "localhost:0"; nothing when it is neither.
 std::optional<HostPort> SplitAddress(const std::string& address);
 
+// IPv4 or IPv6 in digits.
+bool IsNumericAddress(const std::string& host);
+
 // A numeric address of 127.0.0.0/8, ::1, or exactly "localhost". A name is never loopback by how it begins.
 bool IsLoopback(const std::string& host);
+
+// OK where a socket of this machine can be bound to the host, on some port. A name is looked up.
+absl::Status CanListenOn(const std::string& host);
 
 }  // namespace firn
