@@ -67,7 +67,7 @@ class SlowClient : public ::testing::Test {
     auto stats = client_->GetStats();
     ASSERT_TRUE(stats.ok()) << stats.status();
     for (const auto& tier : stats->tiers) EXPECT_EQ(tier.counters.at("held_bytes"), 0u) << tier.name;
-    uint64_t limit = kHotBytes + kWarmBytes + kTransportBytes + kOwnBytes + Gauge("index_bytes");
+    uint64_t limit = kHotBytes + kWarmBytes + kTransportBytes + kOwnBytes + kSanitizerBytes + Gauge("index_bytes");
     EXPECT_LE(most_resident_, limit);
     std::printf("most resident: %.0f MiB; allowed: %.0f\n", static_cast<double>(most_resident_) / kMiB,
                 static_cast<double>(limit) / kMiB);

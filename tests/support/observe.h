@@ -12,6 +12,14 @@
 
 namespace firn {
 
+// Resident memory that a daemon built with AddressSanitizer, as this test is then too, has on top: what was freed is
+// kept.
+#ifdef __SANITIZE_ADDRESS__
+inline constexpr uint64_t kSanitizerBytes = uint64_t{1} << 30;
+#else
+inline constexpr uint64_t kSanitizerBytes = 0;
+#endif
+
 // Open descriptors of a process, those of files below `except` aside; 0 when it is gone.
 uint64_t OpenDescriptors(pid_t pid, const std::filesystem::path& except = {});
 
