@@ -1,7 +1,9 @@
 // The admin HTTP endpoint: a few fixed pages, read-only, for probes and Prometheus.
 //
 // Threads: runs on the control loop, which answers while the executor is busy. Limits: GET and HEAD, 8 KiB of request,
-// 64 connections, 10 s a request. Errors: FailedPrecondition when the address is in use.
+// 2 s for the first one of a connection, 10 s between two and for an answer to be taken, 64 connections: one more takes
+// the place of the one that has waited longest. What is no request is answered 400, what is too long 431. Errors:
+// FailedPrecondition when the address is in use.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +35,7 @@ class HttpServer {
   uint16_t port() const;
 
  private:
+  class Connection;
   struct State;
   explicit HttpServer(std::shared_ptr<State> state);
   std::shared_ptr<State> state_;
