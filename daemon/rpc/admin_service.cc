@@ -50,6 +50,15 @@ class MoveBatch : public std::enable_shared_from_this<MoveBatch<Move>> {
 
 }  // namespace
 
+AdminService::AdminService(ServiceCore* core, CallerIdentity caller) : core_(core), caller_(std::move(caller)) {
+  Check(core, Method::kClear, &AdminService::Clear);
+  Check(core, Method::kDemote, &AdminService::Demote);
+  Check(core, Method::kPromote, &AdminService::Promote);
+  Check(core, Method::kDegrade, &AdminService::Degrade);
+  Check(core, Method::kSetCapacity, &AdminService::SetCapacity);
+  Check(core, Method::kVerify, &AdminService::Verify);
+}
+
 absl::StatusOr<uint8_t> AdminService::TierByName(const std::string& name) const {
   std::string names;
   for (size_t i = 0; i < core_->tiers().size(); ++i) {

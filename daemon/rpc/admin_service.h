@@ -4,17 +4,22 @@
 #pragma once
 
 #include "daemon/core/service_core.h"
+#include "daemon/rpc/checked_service.h"
 #include "daemon/rpc/grpc_glue.h"
 #include "firn/v1/admin.grpc.pb.h"
 
 namespace firn {
 
-class AdminService final : public v1::Admin::CallbackService {
+struct AdminBase : v1::Admin::CallbackService {
+  static constexpr const char* service_full_name() { return v1::Admin::service_full_name(); }
+};
+
+class AdminService final : public CheckedService<AdminBase> {
  public:
   using Context = grpc::CallbackServerContext;
   using Unary = grpc::ServerUnaryReactor;
 
-  AdminService(ServiceCore* core, CallerIdentity caller) : core_(core), caller_(std::move(caller)) {}
+  AdminService(ServiceCore* core, CallerIdentity caller);
 
   Unary* Clear(Context*, const v1::ClearRequest*, v1::ClearResponse*) override;
   Unary* Demote(Context*, const v1::MoveRequest*, v1::MoveResponse*) override;

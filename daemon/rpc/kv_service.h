@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "daemon/core/service_core.h"
+#include "daemon/rpc/checked_service.h"
 #include "daemon/rpc/grpc_glue.h"
 #include "daemon/rpc/streams.h"
 #include "firn/v1/kv.grpc.pb.h"
@@ -26,16 +27,19 @@ using S4 = v1::KvStore::WithCallbackMethod_Prefetch<v1::KvStore::WithCallbackMet
     v1::KvStore::WithCallbackMethod_Unpin<v1::KvStore::WithCallbackMethod_Touch<S3>>>>;
 using S5 = v1::KvStore::WithCallbackMethod_Delete<
     v1::KvStore::WithCallbackMethod_Flush<v1::KvStore::WithCallbackMethod_Session<S4>>>;
-using Base = v1::KvStore::WithCallbackMethod_Watch<
+using S6 = v1::KvStore::WithCallbackMethod_Watch<
     v1::KvStore::WithCallbackMethod_Stats<v1::KvStore::WithCallbackMethod_Capabilities<S5>>>;
+struct Base : S6 {
+  static constexpr const char* service_full_name() { return v1::KvStore::service_full_name(); }
+};
 }  // namespace kv_internal
 
-class KvService final : public kv_internal::Base {
+class KvService final : public CheckedService<kv_internal::Base> {
  public:
   using Context = grpc::CallbackServerContext;
   using Unary = grpc::ServerUnaryReactor;
 
-  KvService(ServiceCore* core, CallerIdentity caller) : core_(core), caller_(std::move(caller)) {}
+  KvService(ServiceCore* core, CallerIdentity caller);
 
   Unary* RegisterNamespace(Context*, const v1::RegisterNamespaceRequest*, v1::NamespaceInfo*) override;
   Unary* DescribeNamespace(Context*, const v1::DescribeNamespaceRequest*, v1::NamespaceInfo*) override;
