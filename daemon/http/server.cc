@@ -100,6 +100,7 @@ void HttpServer::Connection::Close() {
 void HttpServer::Connection::Read(std::chrono::milliseconds time) {
   parser_.emplace();
   parser_->header_limit(kHeaderBytesMax);
+  parser_->body_limit(boost::none);  // None is read.
   BeginStep(time);
   http::async_read_header(stream_, buffer_, *parser_, [self = shared_from_this()](beast::error_code error, size_t) {
     if (self->server_->stopped) return;
