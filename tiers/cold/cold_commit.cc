@@ -60,10 +60,6 @@ absl::StatusOr<std::vector<ColdTier::DraftExtent>> ColdTier::PlanDraft(const Rec
     if (layout.run_bytes[i] > kBlockBytesMax)
       return InvalidArgument("run {} of {} bytes, at most {}", i, layout.run_bytes[i], kBlockBytesMax);
   }
-  if (layout.TotalBytes() > staging_->budget_bytes()) {
-    return InvalidArgument("a record of {} bytes is over the {} bytes of staging memory of tier {}",
-                           layout.TotalBytes(), staging_->budget_bytes(), name());
-  }
   RunMask base = layout.present;
   uint64_t extent_header = ExtentHeaderBound(layout.present);
   std::vector<DraftExtent> extents(1);
@@ -117,6 +113,11 @@ void ColdTier::ReturnDraft(uint64_t bytes) {
   draft_bytes_ -= bytes;
 }
 
+std::shared_ptr<void> ColdTier::TakeLargeTurn() {
+  if (large_draft_->exchange(true)) return nullptr;
+  return {large_draft_.get(), [flag = large_draft_](void*) { flag->store(false); }};
+}
+
 absl::StatusOr<std::unique_ptr<Draft>> ColdTier::ReserveImpl(const RecordLayout& layout) {
   if (closing_) return FailedPrecondition("cold tier {} is closed", name());
   FIRN_ASSIGN_OR_RETURN(std::vector<DraftExtent> extents, PlanDraft(layout));
@@ -124,8 +125,17 @@ absl::StatusOr<std::unique_ptr<Draft>> ColdTier::ReserveImpl(const RecordLayout&
   uint64_t bytes = 0;
   for (const DraftExtent& extent : extents) bytes += AlignUp(ExtentEnd(extent.shape, lengths), kIoAlignment);
   FIRN_RETURN_IF_ERROR(Admit(layout.TotalBytes(), bytes));
+  uint64_t cost = 0;
+  for (const DraftExtent& extent : extents) cost += staging_->CostOf(ExtentEnd(extent.shape, lengths));
+  std::shared_ptr<void> turn = cost > staging_->budget_bytes() ? TakeLargeTurn() : nullptr;
   for (DraftExtent& extent : extents) {
-    extent.memory = staging_->Take(ExtentEnd(extent.shape, lengths), layout.namespace_tag);
+    uint64_t extent_bytes = ExtentEnd(extent.shape, lengths);
+    if (turn != nullptr) {
+      auto lease = ChunkPool::Lease::OnHeap(extent_bytes);
+      extent.memory = {lease.get(), [lease, turn](ChunkPool::Lease*) {}};
+    } else if (cost <= staging_->budget_bytes()) {
+      extent.memory = staging_->Take(extent_bytes, layout.namespace_tag);
+    }
     if (extent.memory == nullptr) {
       std::lock_guard lock(mu_);
       draft_bytes_ -= bytes;

@@ -74,6 +74,11 @@ void ColdTier::FactItem::Settled(ColdTier* tier, SettleContext* context) {
   std::string key = FactKey(fact.kind, fact.name);
   auto known = tier->facts_.find(key);
   bool newest = known == tier->facts_.end() ? !rewritten : known->second.sequence <= sequence;
+  if (status.ok() && newest && !rewritten && known != tier->facts_.end()) {
+    tier->dead_fact_bytes_ += extents[0].header.extent_bytes();
+    tier->removals_ += tier->dead_fact_bytes_ / tier->options_.segment_bytes;
+    tier->dead_fact_bytes_ %= tier->options_.segment_bytes;
+  }
   if (status.ok() && newest) {
     if (kind == ExtentKind::kFact) {
       ExtentPlace place = extents[0].header.place;

@@ -1,6 +1,7 @@
 // How a cold tier is configured, and how it says that it is.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -12,14 +13,22 @@
 
 namespace firn {
 
+inline constexpr uint64_t kPoolBytesMax = uint64_t{64} << 20;
+// Each of the two pools of a tier of this capacity.
+inline uint64_t PoolBytesFor(uint64_t capacity_bytes) {
+  return std::clamp(capacity_bytes / 8, uint64_t{8} << 20, kPoolBytesMax);
+}
+
 struct ColdOptions {
   std::string name = "cold";
   uint64_t capacity_bytes = 0;  // Of the whole directory, as `du` counts it: segments, index and all.
   uint64_t segment_bytes = uint64_t{64} << 20;
   uint64_t split_plane_bytes = uint64_t{64}
                                << 10;  // Planes of K and V together from this size on go to streams of their own.
-  uint64_t staging_bytes = uint64_t{128} << 20;  // Drafts and writes in flight.
-  uint64_t read_bytes = uint64_t{128} << 20;     // What reads may hold.
+  // Drafts and writes in flight, and what reads may hold: memory that stays taken. A larger record goes through memory
+  // of its own, one at a time.
+  uint64_t staging_bytes = kPoolBytesMax;
+  uint64_t read_bytes = kPoolBytesMax;
   uint64_t chunk_bytes = uint64_t{512} << 10;
   double free_fraction = 0.05;          // Of the capacity, kept free by reclaiming.
   double relocate_fraction = 0.25;      // Of a reclaimed segment, rewritten at most.

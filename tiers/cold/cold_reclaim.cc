@@ -79,7 +79,8 @@ SegmentPtr ColdTier::ChooseVictim() {
 void ColdTier::MaybeReclaim() {
   if (reclaim_ != nullptr || segments_->removing()) return;  // Comes back when that is done.
   if (segments_->free_bytes(true) >= FreeTarget()) return;
-  SegmentPtr victim = ChooseVictim();
+  // Nothing is given up for room that nobody will use.
+  SegmentPtr victim = closing_ ? nullptr : ChooseVictim();
   if (victim != nullptr) return StartReclaim(std::move(victim));
   if (segments_->free_bytes(true) == 0 && writer_->open_room_bytes() > 0 && writer_->idle())
     return writer_->SealAll(false);
@@ -244,6 +245,7 @@ void ColdTier::FinishReclaim(std::shared_ptr<ReclaimJob> job) {
     }
   }
   reclaim_ = nullptr;
+  if (job->victim->stream == Stream::kFacts) facts_segments_going_.insert(job->victim->id);
   {
     std::lock_guard lock(mu_);
     ++cold_counters_.reclaimed_segments;
@@ -256,7 +258,7 @@ void ColdTier::FinishReclaim(std::shared_ptr<ReclaimJob> job) {
 void ColdTier::OnSegmentRemoved(uint32_t id, const absl::Status& status) {
   Post([this, id, status] {
     if (status.ok()) {
-      ++removals_;
+      if (facts_segments_going_.erase(id) == 0) ++removals_;
       IndexBatch batch;
       batch.Delete(SegmentKey(id));
       batch.DeletePrefix(TombstonePrefix(id));

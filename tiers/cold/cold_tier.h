@@ -18,6 +18,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -127,6 +128,7 @@ class ColdTier final : public Tier, private LogSink {
   absl::StatusOr<std::vector<DraftExtent>> PlanDraft(const RecordLayout& layout) const;
   absl::Status Admit(uint64_t asked, uint64_t bytes);
   void ReturnDraft(uint64_t bytes);
+  std::shared_ptr<void> TakeLargeTurn();  // Null while somebody else has it.
   void SplitProtected(std::vector<DraftExtent>* extents, const RunLengths& lengths, RunMask protect) const;
   LogExtent FinishExtent(DraftExtent extent, const RecordNote& note, ByteSpan record_header, uint64_t sequence,
                          size_t siblings, bool relocated) const;
@@ -182,6 +184,8 @@ class ColdTier final : public Tier, private LogSink {
   const std::unique_ptr<BlockDevice> device_;
   const std::unique_ptr<KeyValueIndex> index_;
   std::shared_ptr<ChunkPool> staging_;
+  // A record larger than all of staging_ is on its way, in memory of its own: one at a time.
+  const std::shared_ptr<std::atomic<bool>> large_draft_ = std::make_shared<std::atomic<bool>>(false);
   std::shared_ptr<ChunkPool> read_pool_;
   SerialQueue queue_;
   std::unique_ptr<SegmentStore> segments_;
@@ -199,8 +203,12 @@ class ColdTier final : public Tier, private LogSink {
   uint64_t index_bytes_since_ = 0;
   std::shared_ptr<ReclaimJob> reclaim_;
   int write_errors_in_a_row_ = 0;
+  // What makes rewriting facts worth it: segments of data that are gone, with which tombstones end, and facts that
+  // died, a segment's worth counted as one. Rewritten segments of facts are no gain of their own.
   uint64_t removals_ = 0;
   uint64_t removals_at_facts_reclaim_ = 0;
+  uint64_t dead_fact_bytes_ = 0;
+  std::set<uint32_t> facts_segments_going_;
   std::map<std::string, FactPlace> facts_;  // By FactKey.
   FlushDone close_done_;
   std::vector<Tombstone> unlogged_;  // Known to the index, not yet to the log.

@@ -74,6 +74,46 @@ TEST(ColdTier, ARecordLongerThanASegmentGetsItsOwn) {
   EXPECT_TRUE(SameBlock(*read, block));
 }
 
+TEST(ColdTier, ARecordLargerThanTheStagingMemoryGoesAloneThroughMemoryOfItsOwn) {
+  ColdRig rig(128 * kMiB);
+  rig.options.staging_bytes = rig.options.read_bytes = 2 * kMiB;
+  ASSERT_TRUE(rig.Open().ok());
+  TestBlockSpec spec{"jumbo", {.layers = 4, .heads = 8, .k_width = 128, .v_width = 128, .tokens = 512}};  // 8 MiB.
+  EncodedBlock block = MakeTestBlock(spec, TestIdentity(1), 1);
+  {
+    auto draft = rig.cold->Reserve(block.Layout(block.present));
+    ASSERT_TRUE(draft.ok()) << draft.status();
+    EXPECT_EQ(rig.Put(block).status().code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_TRUE(rig.Put(ColdBlock(2, 8)).ok()) << "small ones are not in its way";
+  }
+  for (uint64_t i = 3; i < 6; ++i) {
+    EncodedBlock next = MakeTestBlock(spec, TestIdentity(i), i);
+    auto copy = rig.Put(next);
+    ASSERT_TRUE(copy.ok()) << copy.status();
+    auto read = rig.Get(*copy, next);
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_TRUE(SameBlock(*read, next));
+  }
+  EXPECT_EQ(rig.tier().Usage().draft_bytes, 0u);
+}
+
+TEST(ColdTier, ClosingGivesNothingUp) {
+  ColdRig rig(16 * kMiB);
+  ASSERT_TRUE(rig.Open().ok());
+  constexpr uint64_t kBlocks = 80;
+  for (uint64_t i = 0; i < kBlocks; ++i) ASSERT_TRUE(rig.Put(ColdBlock(i, 8)).ok());
+  // Facts take so much that less is left than reclaiming keeps free; the blocks' segment is open, and nearly full.
+  for (int i = 0; rig.cold->Usage().used_bytes < 15 * kMiB && i < 10'000; ++i) {
+    Awaited<absl::Status> done;
+    rig.cold->PutFact({"kind", "fact " + std::to_string(i), std::vector<uint8_t>(4000, 1)}, done.Done());
+    if (!done.Wait(&rig).value_or(InternalError("no answer")).ok()) break;
+  }
+  ASSERT_EQ(rig.cold->Usage().copies, kBlocks);
+  ASSERT_TRUE(rig.Close().ok());
+  ASSERT_TRUE(rig.Open().ok());
+  EXPECT_EQ(rig.recovered.size(), kBlocks);
+}
+
 TEST(ColdTier, UsageAddsUp) {
   ColdRig rig;
   ASSERT_TRUE(rig.Open().ok());

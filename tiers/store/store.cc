@@ -11,7 +11,6 @@
 namespace firn {
 namespace {
 
-constexpr size_t kNamespacesMax = 65536;
 constexpr size_t kSessionsMax = 65536;
 
 }  // namespace
@@ -108,7 +107,7 @@ NodeId StoreImpl::ParentNode(NodeId node) const {
 }
 
 absl::Status StoreImpl::CheckNamespaceLocked(NamespaceId ns) const {
-  if (ns >= namespaces_.size()) return NotFound("namespace {} is not registered", ns);
+  if (ns >= namespaces_.size() || namespaces_[ns].removed) return NotFound("namespace {} is not registered", ns);
   return absl::OkStatus();
 }
 
@@ -154,21 +153,29 @@ void StoreImpl::RegisterNamespace(const NamespaceFacts& facts, const PrecisionPl
     std::lock_guard lock(mu_);
     absl::Status plan_ok = CheckPlanLocked(facts, plan);
     auto it = namespace_by_fingerprint_.find(NamespaceFingerprint(facts));
-    bool same = it != namespace_by_fingerprint_.end() && namespaces_[it->second].plan == plan;
-    if (plan_ok.ok() && it == namespace_by_fingerprint_.end() && namespaces_.size() >= kNamespacesMax) {
-      plan_ok = ResourceExhausted("{} namespaces are registered; at most {}", namespaces_.size(), kNamespacesMax);
+    bool same =
+        it != namespace_by_fingerprint_.end() && namespaces_[it->second].plan == plan && namespaces_[it->second].saved;
+    if (plan_ok.ok() && it == namespace_by_fingerprint_.end() &&
+        namespace_by_fingerprint_.size() >= options_.namespaces_max) {
+      plan_ok = ResourceExhausted("{} namespaces are registered; at most {}", namespace_by_fingerprint_.size(),
+                                  options_.namespaces_max);
     }
     if (plan_ok.ok()) {
       AddNamespaceLocked(facts, plan, &id);
       if (!same) writer = fact_writer_;
+      if (!same) namespaces_[id].saved = false;
     }
     valid = plan_ok;
   }
   if (!valid.ok()) return done(valid);
   if (!writer) return done(id);
   writer("namespace", NamespaceFingerprint(facts).Hex(), SerializeNamespace(facts, plan),
-         [id, done = std::move(done)](absl::Status written) mutable {
-           if (!written.ok()) return done(written);
+         [this, id, plan, done = std::move(done)](absl::Status written) mutable {
+           if (!written.ok()) return done(written);  // It serves; registering it again writes it again.
+           {
+             std::lock_guard lock(mu_);
+             if (namespaces_[id].plan == plan) namespaces_[id].saved = true;
+           }
            done(id);
          });
 }
@@ -196,21 +203,27 @@ std::vector<NamespaceId> StoreImpl::ListNamespaces(std::string_view tenant) cons
   std::lock_guard lock(mu_);
   std::vector<NamespaceId> ids;
   for (NamespaceId id = 0; id < namespaces_.size(); ++id) {
-    if (namespaces_[id].facts.tenant == tenant) ids.push_back(id);
+    if (!namespaces_[id].removed && namespaces_[id].facts.tenant == tenant) ids.push_back(id);
   }
   return ids;
 }
 
 void StoreImpl::PutArtifact(std::shared_ptr<const KeyBalance> artifact, absl::AnyInvocable<void(absl::Status)> done) {
-  bool known = artifacts_.Find(artifact->digest()) != nullptr;
   artifacts_.Add(artifact);
   FactWriter writer;
   {
     std::lock_guard lock(mu_);
-    if (!known) writer = fact_writer_;
+    if (!saved_artifacts_.contains(artifact->digest())) writer = fact_writer_;
   }
   if (!writer) return done(absl::OkStatus());
-  writer("artifact", artifact->digest().Hex(), artifact->serialized(), std::move(done));
+  writer("artifact", artifact->digest().Hex(), artifact->serialized(),
+         [this, digest = artifact->digest(), done = std::move(done)](absl::Status written) mutable {
+           if (written.ok()) {
+             std::lock_guard lock(mu_);
+             saved_artifacts_.insert(digest);
+           }
+           done(std::move(written));
+         });
 }
 
 void StoreImpl::SetFactWriter(FactWriter writer) {
@@ -266,7 +279,7 @@ StoreStats StoreImpl::Stats() const {
   }
   out.blocks = table_.size();
   out.index_bytes = table_.MemoryBytes();
-  out.namespaces = namespaces_.size();
+  out.namespaces = namespace_by_fingerprint_.size();
   out.sessions = sessions_.size();
   out.pins = pins_;
   out.readers = readers_;

@@ -63,6 +63,7 @@ struct StoreOptions {
   uint64_t held_bytes_per_session_max = uint64_t{1} << 30;  // Bytes of removed blocks that one client may keep alive.
   uint64_t puts_in_flight_bytes_max = uint64_t{1} << 30;
   uint32_t pins_per_session_max = 1 << 20;
+  uint32_t namespaces_max = 1024;  // Of all tenants; each takes about 9 KiB of a persistent tier.
   uint32_t events_kept = 1 << 16;  // Length of the Watch ring.
   bool promote_on_get = true;      // A get from below the hot tier schedules a promotion.
 };
@@ -177,7 +178,8 @@ class Store : public ColdEvents {
   // (namespaces, artifacts), then copies of tier `tier`. Unknown namespaces' copies are forgotten.
   virtual void RecoverFacts(const std::vector<RecoveredFact>& facts) = 0;
   virtual void RecoverCopies(uint8_t tier, std::vector<RecoveredCopy> copies) = 0;
-  // Where namespaces, plans and artifacts are kept from now on; null: nowhere. Called with (kind, name, value, done).
+  // Where namespaces, plans and artifacts are kept from now on; null: nowhere. Called with (kind, name, value, done);
+  // an empty value removes what was kept.
   using FactWriter = std::function<void(std::string kind, std::string name, std::vector<uint8_t> value,
                                         absl::AnyInvocable<void(absl::Status)> done)>;
   virtual void SetFactWriter(FactWriter writer) = 0;
@@ -244,6 +246,9 @@ class Store : public ColdEvents {
   // Returns the number of copies removed. After it no earlier key hits there, and after SyncRemovals not after a crash
   // either. Pinned blocks go too.
   virtual uint64_t Clear(const ClearScope& scope) = 0;
+  // Removes a namespace's blocks and then itself; `done` gets the copies removed, once neither comes back after a
+  // crash.
+  virtual void RemoveNamespace(NamespaceId ns, absl::AnyInvocable<void(absl::StatusOr<uint64_t>)> done) = 0;
   // From now on a tier uses no more than `bytes`; what is beyond moves down, or goes, soon. Holds until the process
   // ends.
   virtual absl::Status SetCapacity(uint8_t tier, uint64_t bytes) = 0;

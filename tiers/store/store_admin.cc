@@ -122,6 +122,41 @@ absl::Status StoreImpl::Delete(NamespaceId ns, const Digest& key) {
 uint64_t StoreImpl::Clear(const ClearScope& scope) {
   Aftermath after(this);
   std::lock_guard lock(mu_);
+  return ClearLocked(scope, &after);
+}
+
+void StoreImpl::RemoveNamespace(NamespaceId ns, absl::AnyInvocable<void(absl::StatusOr<uint64_t>)> done) {
+  uint64_t copies = 0;
+  absl::Status known;
+  FactWriter writer;
+  Digest fingerprint;
+  {
+    Aftermath after(this);
+    std::lock_guard lock(mu_);
+    known = CheckNamespaceLocked(ns);
+    if (known.ok()) {
+      ClearScope scope;
+      scope.ns = ns;
+      copies = ClearLocked(scope, &after);
+      fingerprint = namespaces_[ns].fingerprint;
+      namespaces_[ns].removed = true;
+      namespace_by_fingerprint_.erase(fingerprint);
+      writer = fact_writer_;
+    }
+  }
+  if (!known.ok()) return done(std::move(known));
+  auto sync = [this, copies, done = std::move(done)](absl::Status written) mutable {
+    if (!written.ok()) return done(std::move(written));
+    SyncRemovals([copies, done = std::move(done)](absl::Status synced) mutable {
+      if (!synced.ok()) return done(std::move(synced));
+      done(copies);
+    });
+  };
+  if (!writer) return sync(absl::OkStatus());
+  writer("namespace", fingerprint.Hex(), {}, std::move(sync));
+}
+
+uint64_t StoreImpl::ClearLocked(const ClearScope& scope, Aftermath* after) {
   uint64_t copies = 0;
   std::vector<EntryId> chosen;
   table_.ForEach([&](EntryId id) {
@@ -130,13 +165,13 @@ uint64_t StoreImpl::Clear(const ClearScope& scope) {
   for (EntryId id : chosen) {
     if (scope.tier.has_value()) {
       if (*scope.tier >= options_.tiers.size() || table_.FindCopy(id, *scope.tier) == nullptr) continue;
-      DropCopyLocked(id, *scope.tier, &after);
+      DropCopyLocked(id, *scope.tier, after);
       ++copies;
-      if (table_.entry(id).first_copy == kNoNode) EraseEntryLocked(id, &after);
+      if (table_.entry(id).first_copy == kNoNode) EraseEntryLocked(id, after);
       continue;
     }
     for (NodeId node = table_.entry(id).first_copy; node != kNoNode; node = table_.copy(node).next) ++copies;
-    EraseEntryLocked(id, &after);
+    EraseEntryLocked(id, after);
   }
   if (!scope.tier.has_value() || *scope.tier == 0) {
     for (auto& [name, put] : puts_) {

@@ -215,6 +215,10 @@ TEST(StoreFaults, C25_a_full_cold_tier_stops_puts_and_nothing_else) {
   options.hot_bytes = kTestBlockBytes * 4;
   options.warm_bytes = kTestBlockBytes;
   StoreHarness h(options);
+  for (uint64_t key = 2000; key < 2004; ++key) {
+    ASSERT_TRUE(h.Put(key).ok());
+    ASSERT_TRUE(h.Demote(key, 2).ok());
+  }
   h.tiers[2]->FailCommits(1 << 20, ResourceExhausted("no space left on device"));
   absl::Status refused;
   uint64_t stored = 0;
@@ -226,7 +230,11 @@ TEST(StoreFaults, C25_a_full_cold_tier_stops_puts_and_nothing_else) {
   for (uint64_t key = 0; key < stored; ++key) EXPECT_TRUE(h.Get(key).ok()) << key;
   h.tiers[2]->FailCommits(0, absl::OkStatus());
   h.clock.AdvanceMs(1000);
-  EXPECT_TRUE(h.PutWhenRoom(h.Spec(1000), 1000).ok());
+  // All of it, not only what the tiers above still had room for.
+  for (uint64_t key = 1000; key < 1040; ++key) {
+    absl::Status put = h.PutWhenRoom(h.Spec(key), key).status();
+    ASSERT_TRUE(put.ok()) << key << ": " << Message(put);
+  }
   h.ExpectConsistent();
 }
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "tiers/policy/policy.h"
 #include "tiers/store/entry_table.h"
 #include "tiers/store/event_log.h"
@@ -145,6 +146,8 @@ class StoreImpl final : public Store, public PolicyView {
   void Flush(NamespaceId ns, absl::AnyInvocable<void(absl::Status)> done) override;
 
   uint64_t Clear(const ClearScope& scope) override;
+  uint64_t ClearLocked(const ClearScope& scope, Aftermath* after);
+  void RemoveNamespace(NamespaceId ns, absl::AnyInvocable<void(absl::StatusOr<uint64_t>)> done) override;
   absl::Status SetCapacity(uint8_t tier, uint64_t bytes) override;
   void Demote(NamespaceId ns, const Digest& key, uint8_t tier,
               absl::AnyInvocable<void(absl::StatusOr<ClassPair>)> done) override;
@@ -176,6 +179,8 @@ class StoreImpl final : public Store, public PolicyView {
     PrecisionPlan plan;
     Digest fingerprint;
     std::shared_ptr<const KeyBalance> balance;
+    bool saved = false;    // Where facts are written at all: this plan is.
+    bool removed = false;  // Its number is not given again while the process lives.
   };
   struct Session {
     std::string tenant;
@@ -337,6 +342,7 @@ class StoreImpl final : public Store, public PolicyView {
   EventLog events_;
   std::vector<NamespaceState> namespaces_;  // By NamespaceId; never removed.
   absl::flat_hash_map<Digest, NamespaceId> namespace_by_fingerprint_;
+  absl::flat_hash_set<Digest> saved_artifacts_;
   absl::flat_hash_map<SessionId, Session> sessions_;
   absl::flat_hash_map<EntryName, PutInFlight> puts_;
   std::deque<RoomWaiter> room_waiters_;

@@ -271,7 +271,9 @@ void StoreImpl::FailMove(std::shared_ptr<Move> move, absl::Status status) {
     TierState& to = tiers_[move->to];
     if (move->event == EventKind::kDemoted) ++to.demotion_failures;
     bool full = status.code() == absl::StatusCode::kResourceExhausted;
-    if (full) RaiseDemandLocked(move->to, move->block.Layout(move->block.present).TotalBytes());
+    // A log makes its own room: what it keeps free is its affair.
+    if (full && !options_.tiers[move->to].tier->persistent())
+      RaiseDemandLocked(move->to, move->block.Layout(move->block.present).TotalBytes());
     // A memory tier that was full makes room at once; one that is full again and again, and any log, gets time.
     to.full_in_a_row = full ? to.full_in_a_row + 1 : 0;
     if (!full || to.full_in_a_row > kFullInARowMax || options_.tiers[move->to].tier->persistent()) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <map>
 
 #include "tiers/store/store_harness_test_util.h"
 
@@ -83,6 +84,69 @@ TEST(StorePromises, AKeyHasOneNumberOfTokens) {
   EXPECT_NE(Message(other).find("has 16 tokens; 8 were put"), std::string::npos) << other;
   ASSERT_TRUE(h.store->Delete(h.ns, TestKey(1)).ok());
   EXPECT_TRUE(h.Put(1, 8).ok());
+  h.ExpectConsistent();
+}
+
+TEST(StorePromises, ANamespaceThatWasNotWrittenIsWrittenNextTime) {
+  StoreHarness h;
+  std::vector<std::string> written;
+  absl::Status outcome = ResourceExhausted("full");
+  h.store->SetFactWriter([&](std::string kind, std::string, std::vector<uint8_t>, auto done) {
+    written.push_back(kind);
+    done(outcome);
+  });
+  NamespaceFacts facts = StoreHarness::Facts();
+  facts.model_id = "other";
+  auto start = [&] {
+    absl::Status status = InternalError("no answer");
+    h.store->RegisterNamespace(facts, {}, [&](absl::StatusOr<NamespaceId> got) { status = got.status(); });
+    return status;
+  };
+  EXPECT_EQ(start().code(), absl::StatusCode::kResourceExhausted);
+  outcome = absl::OkStatus();
+  EXPECT_TRUE(start().ok());
+  EXPECT_TRUE(start().ok());
+  EXPECT_EQ(written.size(), 2u) << "once more after the failure, and not again";
+}
+
+TEST(StorePromises, ARemovedNamespaceIsGoneAndMakesRoomForAnother) {
+  StoreHarness h;
+  std::map<std::string, std::vector<uint8_t>> facts;
+  h.store->SetFactWriter([&](std::string, std::string name, std::vector<uint8_t> value, auto done) {
+    facts[name] = std::move(value);
+    done(absl::OkStatus());
+  });
+  NamespaceFacts other = StoreHarness::Facts();
+  other.model_id = "other";
+  NamespaceId ns = h.Register(other);
+  PutSpec spec = h.Spec(1);
+  spec.address.ns = ns;
+  ASSERT_TRUE(h.Put(spec, 1).ok());
+  ASSERT_TRUE(h.Put(1).ok());
+  PutSpec second = h.Spec(2);
+  second.address.ns = ns;
+  auto half_made = h.store->BeginPut(second);
+  ASSERT_TRUE(half_made.ok());
+  std::optional<absl::StatusOr<uint64_t>> removed;
+  h.store->RemoveNamespace(ns, [&](absl::StatusOr<uint64_t> got) { removed = std::move(got); });
+  h.Settle();
+  ASSERT_TRUE(removed.has_value() && removed->ok());
+  EXPECT_EQ(**removed, 1u);
+  EXPECT_EQ(facts.size(), 1u);
+  EXPECT_TRUE(facts.begin()->second.empty());
+  EXPECT_EQ(h.store->Stats().namespaces, 1u);
+  EXPECT_EQ(h.store->ListNamespaces("tenant").size(), 1u);
+  EXPECT_FALSE(h.store->FindNamespace(NamespaceFingerprint(other)).ok());
+  EXPECT_EQ(h.Put(spec, 1).status().code(), absl::StatusCode::kNotFound);
+  std::optional<absl::Status> committed;
+  h.FillPut(**half_made, 2);
+  h.store->CommitPut(*std::move(half_made), [&](absl::StatusOr<PutResult> got) { committed = got.status(); });
+  h.Settle();
+  EXPECT_EQ(committed->code(), absl::StatusCode::kAborted);
+  EXPECT_TRUE(h.Get(1).ok()) << "another namespace's block of the same key";
+  NamespaceId again = h.Register(other);
+  EXPECT_NE(again, ns);
+  EXPECT_FALSE(h.store->Pin(again, TestKey(1), h.store->OpenSession("tenant")).ok());
   h.ExpectConsistent();
 }
 

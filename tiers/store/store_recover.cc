@@ -8,13 +8,15 @@
 namespace firn {
 
 void StoreImpl::RecoverFacts(const std::vector<RecoveredFact>& facts) {
+  std::lock_guard lock(mu_);
   // Artifacts first: plans name them.
   for (const RecoveredFact& fact : facts) {
     if (fact.kind != "artifact") continue;
     auto artifact = KeyBalance::Parse(fact.value);
-    if (artifact.ok()) artifacts_.Add(*std::move(artifact));
+    if (!artifact.ok()) continue;
+    saved_artifacts_.insert((*artifact)->digest());
+    artifacts_.Add(*std::move(artifact));
   }
-  std::lock_guard lock(mu_);
   for (const RecoveredFact& fact : facts) {
     if (fact.kind != "namespace") continue;
     auto parsed = ParseNamespace(fact.value);
@@ -22,6 +24,7 @@ void StoreImpl::RecoverFacts(const std::vector<RecoveredFact>& facts) {
     if (!CheckPlanLocked(parsed->first, parsed->second).ok()) continue;
     NamespaceId id = 0;
     AddNamespaceLocked(parsed->first, parsed->second, &id);
+    namespaces_[id].saved = true;
   }
 }
 
