@@ -26,6 +26,7 @@ StoreOptions StoreOptionsOf(const Config& config, Executor* executor, Executor* 
   options.promote_on_get = config.store.promote_on_get;
   options.held_bytes_per_session_max = config.limits.held_bytes_max;
   options.puts_in_flight_bytes_max = config.limits.puts_in_flight_bytes_max;
+  options.namespaces_max = config.limits.namespaces_max;
   return options;
 }
 
@@ -116,6 +117,7 @@ absl::StatusOr<std::unique_ptr<Store>> Startup::Run() {
   if (!cold_.empty()) {
     store->SetFactWriter([cold = cold_.back()](std::string kind, std::string name, std::vector<uint8_t> value,
                                                absl::AnyInvocable<void(absl::Status)> done) {
+      if (value.empty()) return cold->DeleteFact(kind, name, std::move(done));
       cold->PutFact({std::move(kind), std::move(name), std::move(value)}, std::move(done));
     });
   }

@@ -67,6 +67,7 @@ absl::StatusOr<OpenedTier> OpenCold(const TierSettings& settings, Executor* exec
   ColdOptions options;
   options.name = settings.name;
   options.capacity_bytes = settings.capacity_bytes;
+  options.staging_bytes = options.read_bytes = PoolBytesFor(settings.capacity_bytes);
   // Reclaiming goes by whole segments: a small tier has small ones, so that it has enough to choose from.
   while (options.segment_bytes > kMiB && options.segment_bytes * 32 > options.capacity_bytes)
     options.segment_bytes /= 2;

@@ -66,6 +66,7 @@ struct LimitSettings {
   int64_t read_deadline_ms = 30'000;  // A block that could not be read in this time is a miss.
   uint64_t held_bytes_max = kGiB;     // Of removed blocks, that one session may keep alive.
   uint64_t puts_in_flight_bytes_max = kGiB;
+  uint32_t namespaces_max = 1024;  // Registered, of all tenants.
   bool operator==(const LimitSettings&) const = default;
 };
 

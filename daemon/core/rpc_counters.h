@@ -38,6 +38,7 @@ enum class Method : uint8_t {
   kDemote,
   kPromote,
   kDegrade,
+  kRemoveNamespace,
   kSetCapacity,
   kVerify,
 };
@@ -69,6 +70,7 @@ inline constexpr std::array<std::string_view, kMethods> kMethodNames = {"Registe
                                                                         "Demote",
                                                                         "Promote",
                                                                         "Degrade",
+                                                                        "RemoveNamespace",
                                                                         "SetCapacity",
                                                                         "Verify"};
 

@@ -83,6 +83,8 @@ class ServiceCore {
   absl::StatusOr<NamespacePtr> FindNamespace(Store* store, const std::string& fingerprint, const std::string& tenant);
   // By the store's number, for events; null when it is unknown.
   NamespacePtr NamespaceById(Store* store, NamespaceId id);
+  // It was removed; whoever still has the reference gets NotFound from the store.
+  void ForgetNamespace(const NamespaceRef& ns);
   // Calls that are not over, and streams that callbacks of the store still refer to. The store may go when there are
   // none.
   class LiveCall {

@@ -56,6 +56,7 @@ AdminService::AdminService(ServiceCore* core, CallerIdentity caller) : core_(cor
   Check(core, Method::kPromote, &AdminService::Promote);
   Check(core, Method::kDegrade, &AdminService::Degrade);
   Check(core, Method::kSetCapacity, &AdminService::SetCapacity);
+  Check(core, Method::kRemoveNamespace, &AdminService::RemoveNamespace);
   Check(core, Method::kVerify, &AdminService::Verify);
 }
 
@@ -133,6 +134,19 @@ AdminService::Unary* AdminService::Degrade(Context* context, const v1::DegradeRe
                     if (!target.ok()) return done(target.status());
                     store->Degrade(ns, key, tier, *target, std::move(done));
                   });
+}
+
+AdminService::Unary* AdminService::RemoveNamespace(Context* context, const v1::RemoveNamespaceRequest* request,
+                                                   v1::RemoveNamespaceResponse* response) {
+  return AnswerLater(core_, context, Method::kRemoveNamespace, [=, this](Store* store, UnaryDone done) mutable {
+    auto ns = core_->FindNamespace(store, request->namespace_fingerprint(), caller_.tenant);
+    if (!ns.ok()) return done(ns.status());
+    core_->ForgetNamespace(**ns);
+    store->RemoveNamespace((*ns)->id, [response, done = std::move(done)](absl::StatusOr<uint64_t> copies) mutable {
+      if (copies.ok()) response->set_copies_removed(*copies);
+      done(copies.status());
+    });
+  });
 }
 
 AdminService::Unary* AdminService::SetCapacity(Context* context, const v1::SetCapacityRequest* request,

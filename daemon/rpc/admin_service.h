@@ -25,6 +25,7 @@ class AdminService final : public CheckedService<AdminBase> {
   Unary* Demote(Context*, const v1::MoveRequest*, v1::MoveResponse*) override;
   Unary* Promote(Context*, const v1::MoveRequest*, v1::MoveResponse*) override;
   Unary* Degrade(Context*, const v1::DegradeRequest*, v1::MoveResponse*) override;
+  Unary* RemoveNamespace(Context*, const v1::RemoveNamespaceRequest*, v1::RemoveNamespaceResponse*) override;
   Unary* SetCapacity(Context*, const v1::SetCapacityRequest*, v1::SetCapacityResponse*) override;
   Unary* Verify(Context*, const v1::VerifyRequest*, v1::VerifyResponse*) override;
 

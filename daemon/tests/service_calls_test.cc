@@ -343,6 +343,23 @@ TEST(ServiceCalls, AdministrationAndVerify) {
   EXPECT_EQ(cleared.copies_removed(), 0u);
 }
 
+TEST(ServiceCalls, ARemovedNamespaceIsRegisteredAnew) {
+  ServiceHarness harness;
+  ApiClient api(harness.client.get(), FactsOf(1, 1, 16, 16, 4));
+  ASSERT_EQ(api.Put("k", 1, 4).outcome(), v1::PUT_OUTCOME_STORED);
+  v1::RemoveNamespaceRequest request;
+  request.set_namespace_fingerprint(api.fingerprint());
+  v1::RemoveNamespaceResponse removed;
+  ASSERT_TRUE(harness.client->Call("Admin/RemoveNamespace", request, &removed).ok());
+  EXPECT_EQ(removed.copies_removed(), 1u);
+  EXPECT_EQ(harness.client->Call("Admin/RemoveNamespace", request, &removed).code(), absl::StatusCode::kNotFound);
+  ApiClient again(harness.client.get(), FactsOf(1, 1, 16, 16, 4));
+  EXPECT_EQ(again.fingerprint(), api.fingerprint());
+  EXPECT_FALSE(again.Exists("k"));
+  EXPECT_EQ(again.Put("k", 1, 4).outcome(), v1::PUT_OUTCOME_STORED);
+  EXPECT_EQ(again.Stats().gauges().at("namespaces"), 1u);
+}
+
 // Counters are what was done, told apart: gets by tier, misses by reason, and questions are not gets.
 TEST(ServiceCalls, C58_counters_equal_the_script) {
   ServiceHarness harness;

@@ -30,11 +30,14 @@ absl::StatusOr<int> Delete(Context* context, const BlockOptions& options) {
 
 struct ClearCommand {
   std::string fingerprint, model, tier;
-  bool everything = false, yes = false;
+  bool everything = false, forget = false, yes = false;
 
   absl::StatusOr<int> Run(Context* context) const {
     bool named = !fingerprint.empty() || !model.empty() || !tier.empty();
     if (named == everything) return InvalidArgument("say what to clear: --ns or --model, --tier, or --everything");
+    if (forget && ((fingerprint.empty() && model.empty()) || !tier.empty())) {
+      return InvalidArgument("--forget removes one namespace whole: name it with --ns or --model, without --tier");
+    }
     if (!yes) return InvalidArgument("clearing cannot be undone; add --yes");
     FIRN_ASSIGN_OR_RETURN(firnkv::Client * client, context->Connect());
     firnkv::Client::ClearScope scope{.ns = {}, .tier = tier};
@@ -44,8 +47,13 @@ struct ClearCommand {
       options.model = model;
       FIRN_ASSIGN_OR_RETURN(firnkv::Namespace ns, options.Find(client));
       scope.ns = ns.fingerprint;
+      if (forget) return Removed(context, client->RemoveNamespace(ns));
     }
-    FIRN_ASSIGN_OR_RETURN(uint64_t removed, client->Clear(scope));
+    return Removed(context, client->Clear(scope));
+  }
+
+  static absl::StatusOr<int> Removed(Context* context, const absl::StatusOr<uint64_t>& answer) {
+    FIRN_ASSIGN_OR_RETURN(uint64_t removed, answer);
     context->json ? context->Print({{"copies_removed", removed}})
                   : static_cast<void>(std::printf("%llu copies removed\n", static_cast<unsigned long long>(removed)));
     return kExitOk;
@@ -87,6 +95,7 @@ void AddRemoval(CLI::App* app, Context* context, int* code) {
   clearing->add_option("--model", clear->model, "Namespace, by its model id");
   clearing->add_option("--tier", clear->tier, "Only the copies in this tier");
   clearing->add_flag("--everything", clear->everything, "Every namespace, of every tenant");
+  clearing->add_flag("--forget", clear->forget, "The namespace itself too, not only its blocks");
   clearing->add_flag("--yes", clear->yes, "Really");
   clearing->callback([=] { finish(clear->Run(context)); });
 

@@ -64,6 +64,15 @@ absl::StatusOr<std::vector<MoveAnswer>> Client::Degrade(const Namespace& ns, std
   return ReadMoves(response, keys.size());
 }
 
+absl::StatusOr<uint64_t> Client::RemoveNamespace(const Namespace& ns, const CallOptions& options) {
+  firn::v1::RemoveNamespaceRequest request;
+  request.set_namespace_fingerprint(Bytes(ns.fingerprint));
+  firn::v1::RemoveNamespaceResponse response;
+  FIRN_RETURN_IF_ERROR(CallUntil(impl_->transport.get(), impl_->transport->admin(), &Admin::Stub::RemoveNamespace,
+                                 request, impl_->DataDeadline(options.deadline_ms), &response));
+  return response.copies_removed();
+}
+
 absl::StatusOr<uint64_t> Client::SetCapacity(const std::string& tier, uint64_t capacity_bytes,
                                              const CallOptions& options) {
   firn::v1::SetCapacityRequest request;

@@ -181,6 +181,8 @@ class Client {
   absl::StatusOr<std::vector<MoveAnswer>> Degrade(const Namespace& ns, std::span<const BlockKey> keys,
                                                   const std::string& tier, PrecisionPair target,
                                                   const CallOptions& options = {});
+  // Removes a namespace's blocks and the namespace itself; returns how many copies went.
+  absl::StatusOr<uint64_t> RemoveNamespace(const Namespace& ns, const CallOptions& options = {});
   // Returns the capacity in force.
   absl::StatusOr<uint64_t> SetCapacity(const std::string& tier, uint64_t capacity_bytes,
                                        const CallOptions& options = {});
