@@ -148,6 +148,52 @@ TEST_F(CliTest, WrongInputIsSaidWithItsValueAndLimit) {
   EXPECT_EQ(RunFirn("/no/such/socket", "--json tiers").json()["error"]["code"], "UNAVAILABLE");
 }
 
+// A script that asked for JSON gets one document, whatever it asked wrong.
+TEST_F(CliTest, AWrongCommandLineIsADocumentToo) {
+  struct Case {
+    const char *arguments, *message;
+  };
+  for (const Case& c :
+       {Case{"", "subcommand is required"}, Case{"frobnicate", "no such command or option: frobnicate"},
+        Case{"put", "file is required"}, Case{"put f --block-tokens 0", "1 to 65536"},
+        Case{"put f --keep-first -1", "0 to 4294967295"}, Case{"demote --all", "--tier is required"},
+        Case{"get --all --as int7", "int7"}, Case{"get --all --layer-count -1", "0 to 4294967295"},
+        Case{"get --all --layer-first x", "0 to 4294967295"}, Case{"calibrate", "files is required"},
+        Case{"watch --after -1", "0 to 18446744073709551615"}, Case{"watch --count -1", "0 to 18446744073709551615"},
+        Case{"ls --limit -1", "0 to "}, Case{"tiers --nonsense", "nonsense"}}) {
+    Outcome outcome = Firn(std::string("--json ") + c.arguments);
+    EXPECT_EQ(outcome.code, 2) << c.arguments;
+    Json error = outcome.json().value("error", Json::object());
+    EXPECT_EQ(error.value("code", ""), "INVALID_ARGUMENT") << c.arguments << outcome.text;
+    EXPECT_THAT(error.value("message", ""), HasSubstr(c.message)) << c.arguments;
+    EXPECT_THAT(Firn(c.arguments).text, HasSubstr(c.message)) << "without --json";
+  }
+  EXPECT_THAT(Firn("put --json --help").json().value("help", ""), HasSubstr("--durable"));
+  EXPECT_THAT(Firn("put --help").text, HasSubstr("--durable"));
+}
+
+TEST_F(CliTest, ATargetForATierThatIsNotThereIsRefused) {
+  Outcome refused = Firn("put " + Sample() + " --tier-target nosuch=int4");
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.text,
+              HasSubstr("--tier-target nosuch=int4: the daemon has no such tier; allowed: hot, warm, cold"));
+  EXPECT_THAT(Firn("namespaces").text, ::testing::Not(HasSubstr("sample"))) << "nothing is registered";
+  EXPECT_EQ(Firn("put " + Sample() + " --tier-target cold=int4").code, 0);
+}
+
+TEST_F(CliTest, OutReplacesRegularFilesOnly) {
+  ASSERT_EQ(Firn("put " + Sample()).code, 0);
+  std::filesystem::create_symlink("elsewhere", Path("link.safetensors"));
+  for (const std::string& path : {daemon_.folder().string(), Path("link.safetensors")}) {
+    Outcome refused = Firn("get --file " + Sample() + " --out " + path);
+    EXPECT_EQ(refused.code, 2) << refused.text;
+    EXPECT_THAT(refused.text, HasSubstr("left alone"));
+    EXPECT_EQ(Firn("calibrate " + Sample() + " --out " + path).code, 2);
+  }
+  EXPECT_TRUE(std::filesystem::is_symlink(Path("link.safetensors")));
+  EXPECT_FALSE(std::filesystem::exists(Path("elsewhere")));
+}
+
 TEST_F(CliTest, CalibratedKeysComeBackCloser) {
   const std::string blocks = "--file " + Sample() + " --model ";
   ASSERT_EQ(Firn("put " + Sample() + " --model plain").code, 0);

@@ -1,9 +1,43 @@
 // firn: the command line of FirnKV. docs/cli.md is its manual.
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
+#include <sstream>
+#include <string_view>
 
 #include "client/cli/commands/commands.h"
+
+namespace {
+
+// Options are not read where the command line is wrong.
+bool AsksForJson(int argc, char** argv) {
+  return std::any_of(argv + 1, argv + argc,
+                     [](const char* argument) { return std::string_view(argument) == "--json"; });
+}
+
+// Help that was asked for, and what is wrong: for people, and as one document on stdout for scripts.
+int Explain(CLI::App* app, const CLI::ParseError& error, int argc, char** argv) {
+  std::ostringstream help, complaint;
+  bool wrong = app->exit(error, help, complaint) != 0;
+  const bool json = AsksForJson(argc, argv);
+  std::string message = error.what();
+  std::vector<std::string> unknown = app->remaining();
+  if (wrong && app->get_subcommands().empty() && !unknown.empty()) message = "no such command or option: " + unknown[0];
+  if (wrong) std::fprintf(stderr, "firn: %s\nRun with --help for more information.\n", message.c_str());
+  firn::cli::Context context;
+  context.json = json;
+  if (json && wrong) {
+    context.Print({{"error", {{"code", "INVALID_ARGUMENT"}, {"message", message}}}});
+  } else if (json) {
+    context.Print({{"help", help.str()}});
+  } else {
+    std::fputs(help.str().c_str(), stdout);
+  }
+  return wrong ? firn::cli::kExitUsage : firn::cli::kExitOk;
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   firn::cli::Context context;
@@ -34,7 +68,7 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? firn::cli::kExitOk : firn::cli::kExitUsage;
+    return Explain(&app, error, argc, argv);
   }
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
     std::fprintf(stderr, "firn: cannot write to standard output\n");

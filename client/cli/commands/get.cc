@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "base/units.h"
 #include "client/cli/commands/commands.h"
+#include "client/cli/support/numbers.h"
 #include "client/cli/support/output.h"
 #include "client/cli/support/transfer.h"
 #include "client/cpp/tensor/output_file.h"
@@ -179,8 +180,9 @@ void AddGet(CLI::App* app, Context* context, int* code) {
       ->capture_default_str();
   get->add_option("--least", command->least, "A coarser block is a miss: int4, or int8/int4 for K and V apart");
   get->add_option("--most", command->most, "Finer planes are not sent");
-  get->add_option("--layer-first", command->layer_first, "First layer wanted");
-  get->add_option("--layer-count", command->layer_count, "Layers wanted; 0: to the last");
+  get->add_option("--layer-first", command->layer_first, "First layer wanted")->check(WholeNumber<uint32_t>());
+  get->add_option("--layer-count", command->layer_count, "Layers wanted; 0: to the last")
+      ->check(WholeNumber<uint32_t>());
   get->add_option("--out", command->out, "Write what came to this .safetensors file");
   get->add_flag("--check", command->check, "Compare with --file and print the relative error");
   get->callback([=] {

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "base/units.h"
 #include "client/cli/commands/commands.h"
+#include "client/cli/support/numbers.h"
 #include "client/cli/support/output.h"
 #include "client/cli/support/selection.h"
 
@@ -179,7 +180,7 @@ void AddInspect(CLI::App* app, Context* context, int* code) {
   auto limit = std::make_shared<uint64_t>(0);
   CLI::App* ls = app->add_subcommand("ls", "Lists the blocks of a namespace, in key order");
   ns->AddTo(ls);
-  ls->add_option("--limit", *limit, "Show at most so many; 0: all");
+  ls->add_option("--limit", *limit, "Show at most so many; 0: all")->check(WholeNumber<uint64_t>());
   ls->callback([=] { finish(List(context, *ns, *limit)); });
 
   auto blocks = std::make_shared<BlockOptions>();

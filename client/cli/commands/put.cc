@@ -28,6 +28,10 @@ struct PutCommand {
     options.ack = durable ? firnkv::AckLevel::kDurable : firnkv::AckLevel::kMemory;
     options.announce = announce;
     FIRN_ASSIGN_OR_RETURN(firnkv::Client * client, context->Connect());
+    if (precision_plan.has_value() && !precision_plan->tier_target.empty()) {
+      FIRN_ASSIGN_OR_RETURN(firnkv::Capabilities capabilities, client->GetCapabilities());
+      FIRN_RETURN_IF_ERROR(CheckTierTargets(*precision_plan, capabilities.tiers));
+    }
     FIRN_ASSIGN_OR_RETURN(firnkv::Namespace ns, client->RegisterNamespace(file.FactsOf(*kv), precision_plan));
     std::vector<FileBlock> blocks = file.Blocks(*kv, ns);
     bool progress = !context->quiet && !context->json;

@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "client/cli/commands/commands.h"
+#include "client/cli/support/numbers.h"
 #include "client/cli/support/output.h"
 #include "client/cli/support/selection.h"
 
@@ -80,8 +81,9 @@ void AddWatch(CLI::App* app, Context* context, int* code) {
   CLI::App* watch =
       app->add_subcommand("watch", "Prints what happens to blocks, until interrupted; with --json a document a line");
   command->ns.AddTo(watch);
-  watch->add_option("--after", command->after, "Resume after this sequence number (default: from now on)");
-  watch->add_option("--count", command->count, "Stop after so many events; 0: never");
+  watch->add_option("--after", command->after, "Resume after this sequence number (default: from now on)")
+      ->check(WholeNumber<uint64_t>());
+  watch->add_option("--count", command->count, "Stop after so many events; 0: never")->check(WholeNumber<uint64_t>());
   watch->callback([=] {
     auto result = command->Run(context);
     *code = result.ok() ? *result : context->Report(result.status());

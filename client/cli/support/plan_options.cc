@@ -1,8 +1,12 @@
 #include "client/cli/support/plan_options.h"
 
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "base/status.h"
+#include "client/cli/support/numbers.h"
 #include "client/cli/support/output.h"
 
 namespace firn::cli {
@@ -15,10 +19,22 @@ void PlanOptions::AddTo(CLI::App* app) {
   group->add_option("--artifact", artifact, "The KeyBalance artifact, 64 hexadecimal digits (see `firn calibrate`)");
   group->add_option("--floor", floor, "Never coarser than this: int4, or int8/int4 for K and V apart");
   group->add_option("--max-error", max_error, "A demotion above this relative error stops at a finer precision");
-  group->add_option("--keep-first", keep_first, "Leading tokens of a sequence kept exact");
-  group->add_option("--key-group", key_group, "Values that share a scale, keys");
-  group->add_option("--value-group", value_group, "Values that share a scale, values");
+  group->add_option("--keep-first", keep_first, "Leading tokens of a sequence kept exact")
+      ->check(WholeNumber<uint32_t>());
+  group->add_option("--key-group", key_group, "Values that share a scale, keys")->check(WholeNumber<uint32_t>());
+  group->add_option("--value-group", value_group, "Values that share a scale, values")->check(WholeNumber<uint32_t>());
   group->add_option("--tier-target", tier_targets, "TIER=PRECISION, overriding the tier's own; repeatable");
+}
+
+absl::Status CheckTierTargets(const firnkv::PrecisionPlan& plan, const std::vector<firnkv::TierInfo>& tiers) {
+  std::vector<std::string> names;
+  for (const firnkv::TierInfo& tier : tiers) names.push_back(tier.name);
+  for (const auto& [name, target] : plan.tier_target) {
+    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+    return InvalidArgument("--tier-target {}={}: the daemon has no such tier; allowed: {}", name, PairText(target),
+                           fmt::join(names, ", "));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::optional<firnkv::PrecisionPlan>> PlanOptions::Plan() const {

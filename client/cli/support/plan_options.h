@@ -25,4 +25,8 @@ struct PlanOptions {
   absl::StatusOr<std::optional<firnkv::PrecisionPlan>> Plan() const;
 };
 
+// InvalidArgument, with the names there are, for a target of a tier that the daemon does not have: the plan would be
+// taken, and the target never used.
+absl::Status CheckTierTargets(const firnkv::PrecisionPlan& plan, const std::vector<firnkv::TierInfo>& tiers);
+
 }  // namespace firn::cli
