@@ -1,9 +1,9 @@
 // Ends streams whose client has stopped: one sweep for all of them instead of a timer each.
 //
-// Memory for decoded payload is shared by all clients, and whoever asks for some may take 30 s to read it: while
-// somebody waits for memory, streams whose client has taken nothing for a second are ended, the longest stall first, as
-// many as it takes. Threads: any. Ownership: holds streams weakly. A stream ends at most one sweep interval after its
-// limit.
+// Memory for decoded and staged payload is shared by all clients, and whoever has some may take 30 s for the next byte:
+// while somebody waits for memory, streams that keep some and whose client has taken or sent nothing for a second are
+// ended, the longest stall first, as many as it takes. Threads: any. Ownership: holds streams weakly. A stream ends at
+// most one sweep interval after its limit.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class WatchedStream {
   virtual ~WatchedStream() = default;
   // Ends the stream if its client has made no progress since long enough. Must not block.
   virtual void EndIfStalled(int64_t now_ns) = 0;
-  // Since when the client takes nothing, and the buffers that this keeps; nothing while it goes on.
+  // Since when the client takes or sends nothing, and the buffers that this keeps; nothing while it goes on.
   struct Stall {
     int64_t since_ns = 0;
     uint64_t bytes = 0;

@@ -230,6 +230,7 @@ void PutStream::NextMessage() {
     if (!finished_ && !input_over_) {
       handling_ = false;
       mid_block_ = block_.has_value() && block_->wanted;
+      staged_bytes_ = mid_block_ && block_->begun.sink != nullptr ? block_->begun.sink->plan().StagingBytes() : 0;
       if (commits_ >= kCommitsMax || answers_.size() >= kAnswersMax) {
         paused_ = true;
       } else {
@@ -344,7 +345,21 @@ void PutStream::EndIfStalled(int64_t now_ns) {
   }
   bool idle = reading_ && mid_block_ && now_ns - read_since_ns_ > limits.put_idle_ms * 1'000'000;
   bool stuck = writing_ && now_ns - write_since_ns_ > limits.read_stall_ms * 1'000'000;
-  if (!idle && !stuck) return;
+  if (idle || stuck) EndStallLocked();
+}
+
+std::optional<WatchedStream::Stall> PutStream::Stalled() {
+  std::lock_guard lock(mu_);
+  if (context_ == nullptr || finished_ || !reading_ || !mid_block_) return std::nullopt;
+  return Stall{read_since_ns_, staged_bytes_};
+}
+
+void PutStream::EndStall() {
+  std::lock_guard lock(mu_);
+  if (context_ != nullptr && !finished_) EndStallLocked();
+}
+
+void PutStream::EndStallLocked() {
   core_->counters().stalled_streams.fetch_add(1, std::memory_order_relaxed);
   context_->TryCancel();
 }

@@ -26,6 +26,8 @@ class PutStream final : public RawBidiReactor, public WatchedStream, public std:
   void OnCancel() override;
   void OnDone() override;
   void EndIfStalled(int64_t now_ns) override;
+  std::optional<Stall> Stalled() override;
+  void EndStall() override;
 
  private:
   // The block whose payload is arriving.
@@ -54,6 +56,7 @@ class PutStream final : public RawBidiReactor, public WatchedStream, public std:
 
   void ReadLocked();
   void WriteLocked();
+  void EndStallLocked();
   void FinishIfQuietLocked();
   void FinishLocked(const absl::Status& status);
 
@@ -85,11 +88,12 @@ class PutStream final : public RawBidiReactor, public WatchedStream, public std:
   bool reading_ = false, writing_ = false;  // Guarded by mu_.
   bool handling_ = false;                   // Guarded by mu_. A message is being handled.
   bool mid_block_ = false;                  // Guarded by mu_. Payload of a wanted block is missing.
-  bool paused_ = false;                     // Guarded by mu_. Reading waits for commits or answers to go.
-  bool retry_when_quiet_ = false;           // Guarded by mu_. A begin waits for this stream's own commits.
-  bool input_over_ = false;                 // Guarded by mu_.
-  bool finished_ = false;                   // Guarded by mu_.
-  std::shared_ptr<PutStream> self_;         // Until OnDone.
+  uint64_t staged_bytes_ = 0;        // Guarded by mu_. What the block that is missing payload keeps beside its runs.
+  bool paused_ = false;              // Guarded by mu_. Reading waits for commits or answers to go.
+  bool retry_when_quiet_ = false;    // Guarded by mu_. A begin waits for this stream's own commits.
+  bool input_over_ = false;          // Guarded by mu_.
+  bool finished_ = false;            // Guarded by mu_.
+  std::shared_ptr<PutStream> self_;  // Until OnDone.
 };
 
 }  // namespace firn

@@ -13,6 +13,7 @@ class ServiceStall : public ::testing::Test {
   ServiceStall() {
     options_.limits.transport_budget_bytes = 32 * kMiB;  // Eight buffers of two layers in FP32.
     options_.limits.read_stall_ms = 60'000;
+    options_.limits.put_idle_ms = 60'000;
   }
 
   // `count` readers, each on a connection of its own, that never read.
@@ -47,6 +48,37 @@ TEST_F(ServiceStall, OthersAreServedWithinSeconds) {
   }
   uint64_t ended = harness.core->counters().stalled_streams.load();
   EXPECT_GT(ended, 0u);
+  streams_.clear();
+  clients_.clear();
+}
+
+TEST_F(ServiceStall, PutsThatStopHalfWayMakeRoomToo) {
+  ServiceHarness harness(options_);
+  ApiClient api(harness.client.get(), FactsOf(16, 4, 64, 64, 512));
+  ASSERT_EQ(api.Put("b", 1, 512).outcome(), v1::PUT_OUTCOME_STORED);
+  for (int i = 0; i < 3; ++i) {  // Each in a layout of its own, that is, with 8 MiB beside the block's.
+    v1::PutRequest message;
+    message.mutable_start()->set_namespace_fingerprint(api.fingerprint());
+    *message.mutable_block() = api.Block("half " + std::to_string(i), 512);
+    v1::Layout* layout = message.mutable_block()->mutable_layout();
+    for (auto* part : {layout->mutable_k(), layout->mutable_v()}) {
+      part->set_layer_stride(4 * 512 * 64);
+      part->set_head_stride(512 * 64);
+      part->set_token_stride(64);
+    }
+    layout->mutable_v()->set_offset(16 * 4 * 512 * 64);
+    layout->set_payload_bytes(api.PayloadBytes(512));
+    message.set_payload(std::string(1000, '\0'));
+    clients_.push_back(std::make_unique<RawClient>(harness.address()));
+    streams_.push_back(clients_.back()->Open("KvStore/Put"));
+    ASSERT_TRUE(streams_.back()->Write(message.SerializeAsString()));
+  }
+  EXPECT_TRUE(Eventually([&] { return harness.core->transport().waiting_bytes() > 0; }));
+  v1::GetRequest request = api.GetRequestOf({"b"});
+  request.set_representation(v1::REPRESENTATION_FP32);
+  auto before = std::chrono::steady_clock::now();
+  EXPECT_TRUE(api.Get(request)[0].status.ok());
+  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(8));
   streams_.clear();
   clients_.clear();
 }
