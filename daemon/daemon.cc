@@ -221,7 +221,10 @@ void Daemon::StartUp() {
     startup_over_ = true;
     bool cancelled = store.status().code() == absl::StatusCode::kCancelled;
     if (!cancelled) Log(LogLevel::kError, "cannot start", {{"error", Message(store.status())}});
-    loop_.Post([this, cancelled] { BeginStop(cancelled ? kExitOk : kExitTierFailed); });
+    // The directory of a tier is in use.
+    bool another = store.status().code() == absl::StatusCode::kAlreadyExists;
+    int code = cancelled ? kExitOk : another ? kExitCannotListen : kExitTierFailed;
+    loop_.Post([this, code] { BeginStop(code); });
     return;
   }
   OnStore(*std::move(store));

@@ -47,6 +47,7 @@ absl::Status Startup::OpenTiers() {
     if (opened->arena != nullptr) arenas_.emplace_back(opened->arena, &settings);
     if (opened->cold != nullptr) {
       cold_.push_back(opened->cold);
+      locks_.push_back(std::move(opened->lock));
       const ColdRecoveryReport& report = opened->report;
       Log(LogLevel::kInfo, "opened a cold tier",
           {{"tier", settings.name},

@@ -1,7 +1,7 @@
 // What takes long at start: opening tiers, recovering them, taking their memory.
 //
 // Threads: Run on a thread of its own; everything else from any thread. Ownership: the store that comes out owns the
-// tiers.
+// tiers, and must go before this does. Errors: AlreadyExists where another instance uses a tier's directory.
 #pragma once
 
 #include <atomic>
@@ -43,6 +43,7 @@ class Startup {
 
   const Options options_;
   std::atomic<bool> stop_{false};
+  std::vector<std::unique_ptr<DirectoryLock>> locks_;  // Of the cold tiers' directories.
   std::vector<OpenedTier> opened_;
   std::vector<std::pair<ArenaTier*, const TierSettings*>> arenas_;
   std::vector<ColdTier*> cold_;

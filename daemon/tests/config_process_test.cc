@@ -90,6 +90,19 @@ TEST_F(FirndConfigTest, C62_everything_a_start_would_refuse_is_said_at_once) {
   EXPECT_FALSE(std::filesystem::exists(Path("state"))) << "a refused start makes nothing";
 }
 
+TEST_F(FirndConfigTest, ADirectoryOfATierHasOneUser) {
+  DaemonProcess daemon;
+  ASSERT_TRUE(daemon.Start().ok()) << daemon.Log();
+  std::ofstream(Path("c.toml")) << "state_dir = \"" << Path("state") << "\"\nruntime_dir = \"" << Path("run")
+                                << "\"\n[admin]\nhttp = \"off\"\n[[tier]]\nname = \"h\"\nmedium = \"dram\"\n"
+                                << "capacity = \"8MiB\"\n[[tier]]\nname = \"c\"\nmedium = \"nvme\"\n"
+                                << "capacity = \"64MiB\"\npath = " << daemon.cold_path() << "\n";
+  Ended ended = RunFirnd("--config " + Path("c.toml"));
+  EXPECT_EQ(ended.code, 73) << ended.text;
+  EXPECT_THAT(ended.text, HasSubstr("another instance uses " + daemon.cold_path().string()));
+  EXPECT_EQ(daemon.Terminate(), 0);
+}
+
 TEST_F(FirndConfigTest, AReloadOfSomethingElseIsAnErrorInTheLog) {
   DaemonProcess daemon;
   ASSERT_TRUE(daemon.Start().ok()) << daemon.Log();

@@ -16,9 +16,8 @@ constexpr uint64_t kDaemonItselfBytes = 256 * kMiB;
 std::string KeyOf(size_t tier, const char* key) { return fmt::format("tier[{}].{}", tier, key); }
 
 // What the daemon keeps in memory for a tier on nvme: staging and read buffers, and the index.
-uint64_t NvmeMemoryBytes() {
-  const ColdOptions cold;
-  return cold.staging_bytes + cold.read_bytes + RocksDbOptions().memory_bytes;
+uint64_t NvmeMemoryBytes(const TierSettings& tier) {
+  return 2 * PoolBytesFor(tier.capacity_bytes) + RocksDbOptions().memory_bytes;
 }
 
 }  // namespace
@@ -56,7 +55,7 @@ void CheckChain(const Config& config, FindingSink* sink) {
 void CheckMemory(const Config& config, const Machine& machine, FindingSink* sink) {
   uint64_t cold = 0, total = 0;
   for (const TierSettings& tier : config.tiers) {
-    if (tier.medium == Medium::kNvme) cold += NvmeMemoryBytes();
+    if (tier.medium == Medium::kNvme) cold += NvmeMemoryBytes(tier);
   }
   for (size_t i = 0; i < config.tiers.size(); ++i) {
     const TierSettings& tier = config.tiers[i];
