@@ -43,7 +43,7 @@ class Startup {
 
   const Options options_;
   std::atomic<bool> stop_{false};
-  std::vector<std::unique_ptr<DirectoryLock>> locks_;  // Of the cold tiers' directories.
+  std::vector<std::unique_ptr<TierDirectoryLock>> locks_;  // Of the cold tiers' directories.
   std::vector<OpenedTier> opened_;
   std::vector<std::pair<ArenaTier*, const TierSettings*>> arenas_;
   std::vector<ColdTier*> cold_;

@@ -60,25 +60,25 @@ absl::StatusOr<std::unique_ptr<KeyValueIndex>> OpenIndex(const TierSettings& set
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<DirectoryLock>> DirectoryLock::Acquire(const std::string& directory) {
+absl::StatusOr<std::unique_ptr<TierDirectoryLock>> TierDirectoryLock::Acquire(const std::string& directory) {
   // Of the directory itself: a file could not be made on a disk that is full.
   int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return ErrnoStatus(errno, "open " + directory);
-  if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return std::unique_ptr<DirectoryLock>(new DirectoryLock(fd));
+  if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return std::unique_ptr<TierDirectoryLock>(new TierDirectoryLock(fd));
   int error = errno;
   ::close(fd);
   if (error == EWOULDBLOCK) return AlreadyExists("another instance uses {}", directory);
   return ErrnoStatus(error, "lock " + directory);
 }
 
-DirectoryLock::~DirectoryLock() { ::close(fd_); }
+TierDirectoryLock::~TierDirectoryLock() { ::close(fd_); }
 
 namespace {
 
 absl::StatusOr<OpenedTier> OpenCold(const TierSettings& settings, Executor* executor, const Clock* clock) {
   OpenedTier opened;
   FIRN_RETURN_IF_ERROR(MakeDirectories(settings.path));
-  FIRN_ASSIGN_OR_RETURN(opened.lock, DirectoryLock::Acquire(settings.path));
+  FIRN_ASSIGN_OR_RETURN(opened.lock, TierDirectoryLock::Acquire(settings.path));
   auto notice = [name = settings.name](std::string_view text) {
     Log(LogLevel::kWarning, "notice of a tier's device", {{"tier", name}, {"notice", text}});
   };

@@ -20,21 +20,21 @@
 namespace firn {
 
 // Keeps a directory from being opened by a second daemon; ends with the process however it ends.
-class DirectoryLock {
+class TierDirectoryLock {
  public:
   // AlreadyExists where another process holds it.
-  static absl::StatusOr<std::unique_ptr<DirectoryLock>> Acquire(const std::string& directory);
-  ~DirectoryLock();
-  DirectoryLock(const DirectoryLock&) = delete;
-  DirectoryLock& operator=(const DirectoryLock&) = delete;
+  static absl::StatusOr<std::unique_ptr<TierDirectoryLock>> Acquire(const std::string& directory);
+  ~TierDirectoryLock();
+  TierDirectoryLock(const TierDirectoryLock&) = delete;
+  TierDirectoryLock& operator=(const TierDirectoryLock&) = delete;
 
  private:
-  explicit DirectoryLock(int fd) : fd_(fd) {}
+  explicit TierDirectoryLock(int fd) : fd_(fd) {}
   const int fd_;
 };
 
 struct OpenedTier {
-  std::unique_ptr<DirectoryLock> lock;  // Of a cold tier's directory; outlives the tier.
+  std::unique_ptr<TierDirectoryLock> lock;  // Of a cold tier's directory; outlives the tier.
   TierConfig config;
   ArenaTier* arena = nullptr;  // One of these two.
   ColdTier* cold = nullptr;
