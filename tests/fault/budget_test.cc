@@ -1,12 +1,17 @@
-// The cold tier's capacity is a bound on its directory, also when it was lowered; what the daemon says it uses is what
-// is there.
+// The cold tier's capacity is a bound on its directory, at every moment and through kills; what the daemon says it uses
+// is what is there.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
+#include <vector>
 
 #include "base/status.h"
 #include "base/units.h"
@@ -17,11 +22,38 @@
 namespace firn {
 namespace {
 
+constexpr uint64_t kCapacity = 64 * kMiB;
 constexpr uint64_t kSegment = 2 * kMiB;  // A tier of this size has such segments.
+constexpr uint64_t kWrittenEachRound = 3 * kCapacity;
+constexpr int kRounds = 5;
 // What `used_bytes` counts for the index on top of its files: as much again, which a compaction may take, and this.
 constexpr uint64_t kIndexSlack = kMiB;
 
 KnownModel WideModel() { return {.name = "wide", .layers = 4, .heads = 8, .width = 128, .tokens = 64}; }  // 1 MiB.
+
+// Watches the directory for as long as it lives.
+class DiskWatch {
+ public:
+  explicit DiskWatch(std::filesystem::path folder) : folder_(std::move(folder)), thread_([this] { Run(); }) {}
+  ~DiskWatch() {
+    stop_ = true;
+    thread_.join();
+  }
+  uint64_t most() const { return most_; }
+  uint64_t looks() const { return looks_; }
+
+ private:
+  void Run() {
+    for (; !stop_; ++looks_) {
+      most_ = std::max<uint64_t>(most_, DiskBytes(folder_));
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  }
+  const std::filesystem::path folder_;
+  std::atomic<uint64_t> most_{0}, looks_{0};
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
 
 class Budget : public ::testing::Test {
  protected:
@@ -50,6 +82,23 @@ class Budget : public ::testing::Test {
     return stats.ok() ? stats->tiers.at(2) : firnkv::TierStats{};
   }
 
+  // Writes blocks that nobody has written before, from two threads, until `bytes` have gone to disk since the start;
+  // then kills the daemon in the middle of it.
+  void WriteAndKill(uint64_t bytes) {
+    std::atomic<bool> stop{false};
+    std::vector<std::thread> writers;
+    for (int i = 0; i < 2; ++i) {
+      writers.emplace_back([this, &stop] {
+        auto client = daemon_.Connect();
+        while (!stop) PutRange(*client, ns_, WideModel(), next_.fetch_add(8), 8);
+      });
+    }
+    EXPECT_TRUE(Eventually([&] { return Cold().counters.at("committed_bytes") >= bytes; }, 120'000));
+    daemon_.KillNow();
+    stop = true;
+    for (std::thread& writer : writers) writer.join();
+  }
+
   // What the tier says it uses, against its files: segments in full, the index twice and a slack.
   void ExpectUsageIsDiskUse() {
     ASSERT_TRUE(client_->Flush(ns_).ok());
@@ -67,7 +116,30 @@ class Budget : public ::testing::Test {
   DaemonProcess daemon_;
   std::unique_ptr<firnkv::Client> client_;
   firnkv::Namespace ns_;
+  std::atomic<uint64_t> next_{0};
 };
+
+TEST_F(Budget, C23_du_stays_within_the_capacity_through_kills) {
+  DiskWatch watch(daemon_.cold_path());
+  for (int round = 0; round < kRounds; ++round) {
+    SCOPED_TRACE("round " + std::to_string(round));
+    ASSERT_NO_FATAL_FAILURE(Start());
+    ASSERT_NO_FATAL_FAILURE(ExpectUsageIsDiskUse());
+    ASSERT_NO_FATAL_FAILURE(WriteAndKill(kWrittenEachRound));
+    std::ofstream(daemon_.cold_path() / "log" / "deadbeef.seg.new") << "left by a crash";
+  }
+  ASSERT_NO_FATAL_FAILURE(Start());
+  EXPECT_FALSE(std::filesystem::exists(daemon_.cold_path() / "log" / "deadbeef.seg.new"));
+  ASSERT_NO_FATAL_FAILURE(ExpectUsageIsDiskUse());
+  EXPECT_LE(watch.most(), kCapacity + kSegment);
+  EXPECT_GT(watch.most(), kCapacity / 2);
+  std::printf("most on disk: %.1f MiB of %.1f, in %llu looks; %llu blocks of 1 MiB written\n",
+              static_cast<double>(watch.most()) / kMiB, static_cast<double>(kCapacity) / kMiB,
+              static_cast<unsigned long long>(watch.looks()), static_cast<unsigned long long>(next_.load()));
+  auto verified = client_->Verify();
+  ASSERT_TRUE(verified.ok()) << verified.status();
+  EXPECT_TRUE(verified->consistent) << testing::PrintToString(verified->findings);
+}
 
 TEST_F(Budget, C23_a_recovered_block_that_is_written_again_counts_once) {
   ASSERT_NO_FATAL_FAILURE(Start());

@@ -86,7 +86,7 @@ class Damage : public ::testing::Test {
     return got.good;
   }
 
-  // A thousand gets of blocks that nobody damaged, from the disk; and the books agree.
+  // A thousand gets of blocks that nobody damaged, from the disk, and writing until the damaged files have to go.
   void ExpectWorks() {
     auto small = client_->RegisterNamespace(SmallModel().Facts());
     ASSERT_TRUE(small.ok()) << small.status();
@@ -98,6 +98,11 @@ class Damage : public ::testing::Test {
       RangeResult got = GetRange(*client_, *small, SmallModel(), 0, 100);
       ASSERT_EQ(got.good, 100u) << got;
     }
+    for (uint64_t at = 0; at < 256; at += 16) {  // Of 0.33 MiB on disk: more than the tier has.
+      put = PutRange(*client_, ns_, WideModel(), kBlocks + at, 16);
+      ASSERT_EQ(put.good, 16u) << put;
+    }
+    EXPECT_TRUE(Eventually([this] { return DiskBytes(daemon_.cold_path()) <= kCapacity; }));
     ExpectWholeOrMissed();
     auto verified = client_->Verify();
     ASSERT_TRUE(verified.ok()) << verified.status();
