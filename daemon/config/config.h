@@ -77,7 +77,7 @@ struct StoreSettings {
   uint32_t moves_in_flight = 8;
   uint32_t events_kept = 65536;
   bool promote_on_get = true;
-  uint32_t demotion_nice = 5;  // Added to the niceness of the threads that demote, so that they give way to requests.
+  uint32_t demotion_nice = 10;  // Added to the niceness of the threads that demote, so that they give way to requests.
   bool operator==(const StoreSettings&) const = default;
 };
 
