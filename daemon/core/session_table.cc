@@ -108,7 +108,7 @@ absl::StatusOr<std::shared_ptr<ClientSession>> SessionTable::Find(const std::str
   std::lock_guard lock(mu_);
   auto found = sessions_.find(token);
   if (found == sessions_.end() || found->second->tenant() != tenant) {
-    return NotFound("the session is unknown or has ended");
+    return FailedPrecondition("the session is unknown or has ended");
   }
   return found->second;
 }

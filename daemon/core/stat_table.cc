@@ -21,7 +21,7 @@ constexpr StoreStatRow kStore[] = {
     {"puts_aborted", kCounter, "Puts that ended before their commit.", &StoreStats::puts_aborted},
     {"puts_failed", kCounter, "Puts whose commit failed.", &StoreStats::puts_failed},
     {"put_bytes", kCounter, "Source bytes of blocks stored.", &StoreStats::put_bytes},
-    {"gets", kCounter, "Gets answered with a block.", &StoreStats::gets},
+    {"gets", kCounter, "Gets asked: hits and misses.", &StoreStats::gets},
     {"get_bytes", kCounter, "Encoded bytes of blocks handed to readers.", &StoreStats::get_bytes},
     {"lookups", kCounter, "Keys asked about by Lookup and Exists; not gets.", &StoreStats::lookups},
     {"lookup_hits", kCounter, "Of these, keys that were there.", &StoreStats::lookup_hits},

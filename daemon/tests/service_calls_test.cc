@@ -98,7 +98,7 @@ TEST(ServiceCalls, C44_any_other_fact_is_another_namespace) {
   OpenSession session = NewSession(harness.client.get());
   v1::BatchResponse pinned;
   EXPECT_EQ(stranger.Call("KvStore/Pin", PinOf(theirs, session.token, "k"), &pinned).code(),
-            absl::StatusCode::kNotFound);
+            absl::StatusCode::kFailedPrecondition);
   v1::ClearResponse cleared;
   EXPECT_EQ(stranger.Call("Admin/Clear", v1::ClearRequest(), &cleared).code(), absl::StatusCode::kUnimplemented);
 }
@@ -121,7 +121,7 @@ TEST(ServiceCalls, C30_pins_end_with_their_session_and_never_go_below_zero) {
   (void)session.stream->Finish();
   EXPECT_TRUE(Eventually([&] { return pins() == 0; }));
   EXPECT_EQ(harness.client->Call("KvStore/Pin", PinOf(api, session.token, "k"), &response).code(),
-            absl::StatusCode::kNotFound);
+            absl::StatusCode::kFailedPrecondition);
 }
 
 TEST(ServiceCalls, LeasesAreFilledAndCommittedApart) {

@@ -1,4 +1,6 @@
 // Gets: find the hottest copy that is fine enough, read it, verify it, and hand it out with the class it really has.
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/status.h"
@@ -179,6 +181,25 @@ void StoreImpl::OnBlockRead(std::shared_ptr<ReadFlight> flight, absl::StatusOr<E
   if (!missing.Empty()) HandleDamage(flight->entry, flight->identity, flight->tier, flight->copy, intact);
   for (auto& waiter : waiters) ServeGet(waiter, *flight, *block, intact);
   if (missing.Empty()) MaybePromote(*flight, *block);
+}
+
+void StoreImpl::EndLateGets() {
+  std::vector<std::shared_ptr<GetContext>> late;
+  {
+    std::lock_guard lock(mu_);
+    int64_t now_ns = options_.clock->NowNs();
+    for (auto& [place, flight] : flights_) {
+      auto in_time = [now_ns](const std::shared_ptr<GetContext>& waiter) {
+        return waiter->spec.deadline_ns == 0 || now_ns < waiter->spec.deadline_ns;
+      };
+      auto first_late = std::stable_partition(flight->waiters.begin(), flight->waiters.end(), in_time);
+      late.insert(late.end(), std::make_move_iterator(first_late), std::make_move_iterator(flight->waiters.end()));
+      flight->waiters.erase(first_late, flight->waiters.end());
+    }
+  }
+  for (const auto& context : late) {
+    FinishMiss(context, MissReason::kReadFailed, "the deadline passed while the block was being read");
+  }
 }
 
 void StoreImpl::ServeGet(const std::shared_ptr<GetContext>& context, const ReadFlight& flight,

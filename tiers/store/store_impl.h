@@ -264,6 +264,8 @@ class StoreImpl final : public Store, public PolicyView {
   // --- store_get.cc
   void StartGet(std::shared_ptr<GetContext> context);
   void OnBlockRead(std::shared_ptr<ReadFlight> flight, absl::StatusOr<EncodedBlock> block);
+  // Gets whose deadline passed while a medium has not answered: the read goes on for whoever still waits.
+  void EndLateGets();
   void ServeGet(const std::shared_ptr<GetContext>& context, const ReadFlight& flight, const EncodedBlock& block,
                 RunMask intact);
   void FinishMiss(const std::shared_ptr<GetContext>& context, MissReason reason, std::string detail);

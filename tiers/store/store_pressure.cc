@@ -285,6 +285,7 @@ void StoreImpl::Tick() {
     ExpireLocked(&after);
     ScheduleRoomWaitersLocked();
   }
+  EndLateGets();
   Pump();
 }
 
