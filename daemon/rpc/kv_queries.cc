@@ -101,7 +101,7 @@ KvService::Unary* KvService::Exists(Context* context, const v1::ExistsRequest* r
 KvService::Unary* KvService::List(Context* context, const v1::ListRequest* request, v1::ListResponse* response) {
   return Answer(core_, context, Method::kList, [=, this](Store* store) -> absl::Status {
     FIRN_ASSIGN_OR_RETURN(NamespacePtr ns, Namespace(store, request->namespace_fingerprint()));
-    uint32_t limit = request->limit() == 0 ? kListDefault : request->limit();
+    uint32_t limit = request->limit() == 0 ? std::min(kListDefault, core_->limits().keys_max) : request->limit();
     if (limit > core_->limits().keys_max) {
       return InvalidArgument("limit = {}; limits.keys is {}", limit, core_->limits().keys_max);
     }

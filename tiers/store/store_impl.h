@@ -92,6 +92,7 @@ struct Move {
   uint8_t to = 0;
   ClassPair target;
   bool keep_source = false;  // A durable or promoted copy: the source stays.
+  bool gated = false;        // An error limit changed its target.
   bool drop_hotter = false;  // A forced demotion: no hotter copy stays.
   EventKind event = EventKind::kDemoted;
   uint64_t leaving_bytes = 0;      // What the source gives back when this is done.

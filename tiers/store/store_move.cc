@@ -170,19 +170,23 @@ void StoreImpl::TransferForMove(std::shared_ptr<Move> move) {
     limit = namespaces_[move->ns].plan.max_relative_error;
   }
   // A block that would lose more than its namespace allows goes down at the coarsest class that does not.
-  bool gated = false;
   while (draft.ok() && limit > 0) {
     ClassPair stored = ClassOf(*header, header->encoded);
-    ClassPair wanted = GateStep(*header, stored, ClassOf(*move->block.header, move->block.present), limit);
+    // What the copy has, not what was read of it: planes that stay behind are a loss like any other.
+    RunMask has = move->source->Runs();
+    ClassPair wanted = GateStep(*header, stored, ClassOf(*move->block.header, has | move->block.present), limit);
     if (wanted == stored) break;
-    gated = true;
+    if (!std::exchange(move->gated, true)) {
+      std::lock_guard lock(mu_);
+      ++totals_.error_gate_stops;
+    }
     move->target = move->spec.target = wanted;
     *draft = nullptr;
+    if (!move->block.present.Contains(has & WantedRuns(wanted))) {
+      move->block = {};
+      return ReadForMove(std::move(move));
+    }
     draft = RecodeForMove(*move, &header);
-  }
-  if (gated) {
-    std::lock_guard lock(mu_);
-    ++totals_.error_gate_stops;
   }
   if (!draft.ok()) return FailMove(std::move(move), draft.status());
   ClassPair stored = ClassOf(*header, header->encoded);

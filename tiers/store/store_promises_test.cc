@@ -76,6 +76,22 @@ TEST(StorePromises, WhatIsPinnedIsNeitherDemotedNorDegraded) {
   h.ExpectConsistent();
 }
 
+// Dropping planes on the way down is a loss like any other, although nothing is encoded.
+TEST(StorePromises, C13_an_error_limit_holds_where_planes_are_dropped) {
+  StoreHarness h;
+  PrecisionPlan plan;
+  plan.max_relative_error = 0.02f;  // INT8 is within it, INT4 is not.
+  h.Register(StoreHarness::Facts(), plan);
+  ASSERT_TRUE(h.Put(1).ok());
+  EXPECT_EQ(h.Demote(1, 1)->Min(), PrecisionClass::k8Bit);
+  EXPECT_EQ(h.Demote(1, 2)->Min(), PrecisionClass::k8Bit) << "INT8 in warm, INT4 wanted in cold";
+  EXPECT_EQ(h.store->Stats().error_gate_stops, 1u);
+  EXPECT_EQ(h.Get(1)->served.Min(), PrecisionClass::k8Bit);
+  EXPECT_EQ(h.Degrade(1, 2, PrecisionClass::k2Bit)->Min(), PrecisionClass::k8Bit);
+  EXPECT_LT(h.RelativeError(*h.Get(1), 1), 0.02);
+  h.ExpectConsistent();
+}
+
 TEST(StorePromises, AKeyHasOneNumberOfTokens) {
   StoreHarness h;
   ASSERT_TRUE(h.Put(1, 16).ok());

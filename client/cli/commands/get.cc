@@ -153,7 +153,7 @@ struct GetCommand {
       const FetchedBlock& block = summary.blocks[i];
       std::string key = ShortHex(selection.keys[i].ToDigest().value_or(firnkv::Digest{}));
       if (!block.result.status.ok()) {
-        table.Row({key, absl::IsNotFound(block.result.status) ? "(miss)" : "(" + Message(block.result.status) + ")"});
+        table.Row({key, "(" + Message(block.result.status) + ")"});
         continue;
       }
       table.Row({key, tier_name(block.result.tier), PairText(block.result.served), std::to_string(block.result.tokens),
@@ -165,7 +165,10 @@ struct GetCommand {
                 static_cast<unsigned long long>(summary.found), static_cast<unsigned long long>(summary.missed),
                 static_cast<unsigned long long>(summary.failed), FormatBytes(summary.payload_bytes).c_str(),
                 summary.seconds, RateText(summary.payload_bytes, summary.seconds).c_str());
-    if (check) std::printf("relative error: K %.5f, V %.5f\n", summary.RelativeError(0), summary.RelativeError(1));
+    if (check && summary.found == 0) std::printf("relative error: nothing was found to compare\n");
+    if (check && summary.found > 0) {
+      std::printf("relative error: K %.5f, V %.5f\n", summary.RelativeError(0), summary.RelativeError(1));
+    }
   }
 };
 

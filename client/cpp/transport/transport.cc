@@ -104,6 +104,10 @@ absl::Status FromGrpc(const grpc::Status& status, const std::string& address) {
       status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     message += " (daemon at " + address + ")";
   }
+  if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED && message.empty()) {
+    message = "the listener at " + address +
+              " does not offer this call; administration needs `admin = true` in its [[listener]]";
+  }
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), message);
 }
 
