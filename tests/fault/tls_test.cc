@@ -79,7 +79,7 @@ class Tls : public ::testing::Test {
   }
 
   std::unique_ptr<v1::KvStore::Stub> Connect(const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
-    return v1::KvStore::NewStub(grpc::CreateChannel("localhost:" + std::to_string(port_), credentials));
+    return v1::KvStore::NewStub(grpc::CreateChannel("ipv4:127.0.0.1:" + std::to_string(port_), credentials));
   }
 
   // Credentials that trust the server, and show the certificate `name`, or none.
