@@ -93,10 +93,14 @@ void ColdTier::PostToExecutor(Task task) {
 }
 
 bool ColdTier::idle() const {
-  // In this order: what the store's work starts is counted before the store is seen to be done.
-  if (segments_->busy() || !writer_->idle()) return false;
-  std::lock_guard lock(tasks_mu_);
-  return tasks_ == 0 && writer_->idle() && !segments_->busy();
+  auto nothing_counted = [this] {
+    // In this order: what the store's work starts is counted before the store is seen to be done.
+    if (segments_->busy() || !writer_->idle()) return false;
+    std::lock_guard lock(tasks_mu_);
+    return tasks_ == 0 && writer_->idle() && !segments_->busy();
+  };
+  // The task that counted the last thing down may still be on its way out, and may have begun something more.
+  return nothing_counted() && queue_.quiet() && nothing_counted();
 }
 
 void ColdTier::SetEvents(ColdEvents* events) { events_ = events; }

@@ -28,6 +28,12 @@ class SerialQueue {
     Schedule(state_);
   }
 
+  // No task is there, and none is being run: the last one has ended and is destroyed.
+  bool quiet() const {
+    std::lock_guard lock(state_->mu);
+    return !state_->scheduled;
+  }
+
  private:
   static constexpr int kTasksPerTurn = 64;
 
