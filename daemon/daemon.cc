@@ -353,12 +353,19 @@ void Daemon::CloseStore() {
   bool clean = drained.ok() && closed.ok();
   Log(clean ? LogLevel::kInfo : LogLevel::kWarning, "stopped",
       {{"dropped_blocks", stats.shutdown_dropped}, {"drain", drained.ToString()}, {"close", closed.ToString()}});
-  // What gRPC still holds of blocks, or a callback that never came, must not find the store gone. All is on the medium.
-  if (!WaitUntil(kStragglersMs, [&] { return store->Stats().readers == 0 && core_->live_calls() == 0; })) {
+  // What gRPC still holds of blocks, a callback that never came, or a task that is still to run must not find the store
+  // gone. All is on the medium.
+  auto over = [&] {
+    StoreStats left = store->Stats();
+    return left.readers == 0 && left.moves_in_flight == 0 && core_->live_calls() == 0;
+  };
+  if (!WaitUntil(kStragglersMs, over)) {
     Log(LogLevel::kWarning, "leaving with calls that did not end",
         {{"calls", core_->live_calls()}, {"readers", store->Stats().readers}});
     std::_Exit(exit_code_);
   }
+  demotion_executor_->Drain();
+  executor_->Drain();
   std::unique_ptr<Store> gone;
   {
     std::lock_guard lock(store_mu_);

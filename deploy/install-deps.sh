@@ -33,6 +33,7 @@ tests=(
   libgtest-dev libgmock-dev libbenchmark-dev   # tests and benchmarks
   fio                                          # what the cold tier is measured against
   e2fsprogs util-linux                         # loop file systems of the disk-full tests
+  openssl                                      # makes the certificates of the TLS tests
   curl                                         # the admin endpoint in tests and in the demonstration
 )
 quality=(python3 python3-numpy python3-torch libopenblas0-pthread)

@@ -68,7 +68,8 @@ struct CommitOptions {
 
 struct TierUsage {
   uint64_t capacity_bytes = 0;
-  uint64_t used_bytes = 0;      // Committed copies, drafts and the medium's own overhead; above capacity only after SetCapacity.
+  uint64_t used_bytes =
+      0;  // Committed copies, drafts and the medium's own overhead; above capacity only after SetCapacity.
   uint64_t overhead_bytes = 0;  // Of these, the medium's own: used = sum of StoredBytes + draft_bytes + overhead_bytes.
   uint64_t draft_bytes = 0;     // Of these, reserved and not yet committed.
   uint64_t copies = 0;

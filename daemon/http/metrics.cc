@@ -79,9 +79,9 @@ void AddStore(const StoreStats& stats, Families* out) {
   }
 }
 
-void AddService(const ServiceCore& core, Families* out) {
+void AddService(ServiceCore& core, Families* out) {
   using enum StatKind;
-  const RpcCounters& counters = const_cast<ServiceCore&>(core).counters();
+  const RpcCounters& counters = core.counters();
   MetricFamily& calls = out->Add(kCounter, "rpcs", "Calls received, by method.");
   for (size_t i = 0; i < kMethods; ++i) {
     Families::Set(calls, static_cast<double>(counters.calls[i].load()), {{"method", std::string(kMethodNames[i])}});
@@ -97,13 +97,13 @@ void AddService(const ServiceCore& core, Families* out) {
   out->One(kCounter, "expired_leases", "Half-made puts ended because nothing arrived.", value(counters.expired_leases));
   out->One(kCounter, "received_payload_bytes", "Payload received.", value(counters.received_payload_bytes));
   out->One(kCounter, "sent_payload_bytes", "Payload handed to the transport.", value(counters.sent_payload_bytes));
-  ByteBudget& transport = const_cast<ServiceCore&>(core).transport();
+  ByteBudget& transport = core.transport();
   out->One(kGauge, "transport_buffer_bytes", "Buffers of decoded and staged payload.",
            static_cast<double>(transport.used_bytes()));
   out->One(kGauge, "transport_waiting_bytes", "Buffers that streams wait for.",
            static_cast<double>(transport.waiting_bytes()));
   out->One(kGauge, "transport_budget_bytes", "Their limit.", static_cast<double>(transport.capacity_bytes()));
-  ConnectionTable& connections = const_cast<ServiceCore&>(core).connections();
+  ConnectionTable& connections = core.connections();
   out->One(kGauge, "connections", "Connections that are open, on all listeners.",
            static_cast<double>(connections.Count()));
   out->One(kGauge, "connections_limit", "Their limit.", static_cast<double>(connections.connections_max()));
@@ -111,8 +111,7 @@ void AddService(const ServiceCore& core, Families* out) {
            value(connections.refused));
   out->One(kCounter, "accept_failures", "Times that the system could not accept a connection.",
            value(connections.accept_failures));
-  out->One(kGauge, "client_sessions", "Sessions that clients hold open.",
-           static_cast<double>(const_cast<ServiceCore&>(core).sessions().size()));
+  out->One(kGauge, "client_sessions", "Sessions that clients hold open.", static_cast<double>(core.sessions().size()));
   out->One(kGauge, "ready", "1 while calls are answered, 0 while starting or stopping.",
            core.state() == ServiceCore::State::kServing ? 1 : 0);
 }

@@ -16,7 +16,7 @@ namespace firn {
 
 struct MetricsInput {
   const StoreStats* stats = nullptr;
-  const ServiceCore* core = nullptr;
+  ServiceCore* core = nullptr;
   const Config* config = nullptr;
   std::vector<std::string> unhealthy;    // Names of tiers that fail now.
   std::vector<std::string> io_backends;  // By tier; empty where there is none.

@@ -141,11 +141,11 @@ AdminService::Unary* AdminService::RemoveNamespace(Context* context, const v1::R
   return AnswerLater(core_, context, Method::kRemoveNamespace, [=, this](Store* store, UnaryDone done) mutable {
     auto ns = core_->FindNamespace(store, request->namespace_fingerprint(), caller_.tenant);
     if (!ns.ok()) return done(ns.status());
-    core_->ForgetNamespace(**ns);
     store->RemoveNamespace((*ns)->id, [response, done = std::move(done)](absl::StatusOr<uint64_t> copies) mutable {
       if (copies.ok()) response->set_copies_removed(*copies);
       done(copies.status());
     });
+    core_->ForgetNamespace(**ns);
   });
 }
 

@@ -10,6 +10,7 @@
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
+#include <latch>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -46,6 +47,13 @@ AsioExecutor::~AsioExecutor() {
 }
 
 void AsioExecutor::Post(Task task) { asio::post(state_->context, std::move(task)); }
+
+void AsioExecutor::Drain() {
+  // Tasks begin in order; when every thread has come here, none is at an earlier one.
+  auto all_here = std::make_shared<std::latch>(static_cast<ptrdiff_t>(threads_));
+  for (size_t i = 0; i < threads_; ++i) Post([all_here] { all_here->arrive_and_wait(); });
+  all_here->wait();
+}
 
 struct ControlLoop::State {
   State() : context(1), guard(asio::make_work_guard(context)) {}

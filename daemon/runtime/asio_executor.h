@@ -28,6 +28,8 @@ class AsioExecutor final : public Executor {
   ~AsioExecutor() override;
   void Post(Task task) override;
   size_t threads() const { return threads_; }
+  // Returns when everything posted before has run to its end. Not to be called from a task.
+  void Drain();
 
  private:
   struct State;

@@ -119,6 +119,21 @@ TEST(AsioExecutor, RunsEverythingPostedBeforeItEnds) {
   EXPECT_EQ(ran, 1100);
 }
 
+TEST(AsioExecutor, DrainWaitsForWhatIsStillRunning) {
+  AsioExecutor executor(3);
+  for (int round = 0; round < 20; ++round) {
+    std::atomic<int> ended{0};
+    for (int i = 0; i < 5; ++i) {
+      executor.Post([&ended, i] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(i));
+        ++ended;
+      });
+    }
+    executor.Drain();
+    EXPECT_EQ(ended, 5);
+  }
+}
+
 TEST(ControlLoop, TimersAndSignalsComeAgain) {
   ControlLoop loop;
   int ticks = 0, signals = 0;

@@ -140,6 +140,12 @@ absl::StatusOr<std::unique_ptr<Draft>> ColdTier::ReserveImpl(const RecordLayout&
       std::lock_guard lock(mu_);
       draft_bytes_ -= bytes;
       admission_.GiveBack(bytes);
+      if (cost > staging_->budget_bytes()) {
+        return ResourceExhausted(
+            "tier {}: {} bytes asked for; another record over the {} bytes of staging memory is on "
+            "its way, and they go one at a time",
+            name(), bytes, staging_->budget_bytes());
+      }
       return ResourceExhausted("tier {}: {} bytes asked for, {} of {} bytes of staging memory free", name(), bytes,
                                staging_->free_bytes(), staging_->budget_bytes());
     }

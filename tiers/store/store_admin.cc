@@ -188,31 +188,48 @@ void StoreImpl::RunAskedMove(const AskedMove& asked, Move::Done done) {
   if (asked.patience_until_ns == 0) return RunAskedMoveOnce(asked, std::move(done));
   {
     std::lock_guard lock(mu_);
-    // A tier that has just failed gets time, and the list waits behind those under way: codes that find no room are
-    // work for nothing.
-    bool resting = asked.to < tiers_.size() && tiers_[asked.to].retry_at_ns > options_.clock->NowNs();
-    bool busy = patient_moves_ >= kPatientMovesPerSlot * options_.moves_in_flight_max;
-    if ((resting || busy) && MayWaitLocked(asked)) return WaitForRoomLocked(asked, std::move(done));
-    ++patient_moves_;
+    tiers_[asked.to].waiting_moves.emplace_back(asked, std::move(done));
   }
-  RunAskedMoveOnce(asked, [this, asked, done = std::move(done)](absl::StatusOr<ClassPair> moved) mutable {
-    {
-      std::lock_guard lock(mu_);
-      --patient_moves_;
-      ScheduleRoomWaitersLocked();
-      bool full = moved.status().code() == absl::StatusCode::kResourceExhausted;
-      if (full && MayWaitLocked(asked)) return WaitForRoomLocked(asked, std::move(done));
+  ServeWaitingMoves();
+}
+
+void StoreImpl::ServeWaitingMoves() {
+  const uint32_t slots = kPatientMovesPerSlot * options_.moves_in_flight_max;
+  std::vector<std::pair<AskedMove, Move::Done>> starting;
+  {
+    std::lock_guard lock(mu_);
+    for (TierState& tier : tiers_) {
+      while (!tier.waiting_moves.empty()) {
+        // A tier that has just failed gets time, and the list waits behind those under way: codes that find no room are
+        // work for nothing. Nothing waits while the store stops.
+        bool waits = MayWaitLocked(tier.waiting_moves.front().first) && tier.retry_at_ns > options_.clock->NowNs();
+        bool busy = tier.patient_moves >= slots && !stopping_ && !draining_;
+        if (waits || busy) break;
+        ++tier.patient_moves;
+        starting.push_back(std::move(tier.waiting_moves.front()));
+        tier.waiting_moves.pop_front();
+      }
     }
-    done(std::move(moved));
-  });
+  }
+  for (auto& [asked, done] : starting) {
+    RunAskedMoveOnce(asked, [this, asked, done = std::move(done)](absl::StatusOr<ClassPair> moved) mutable {
+      {
+        std::lock_guard lock(mu_);
+        TierState& tier = tiers_[asked.to];
+        --tier.patient_moves;
+        bool full = moved.status().code() == absl::StatusCode::kResourceExhausted;
+        bool again = full && MayWaitLocked(asked);
+        if (again) tier.waiting_moves.emplace_front(asked, std::move(done));
+        ScheduleRoomWaitersLocked();
+        if (again) return;
+      }
+      done(std::move(moved));
+    });
+  }
 }
 
 bool StoreImpl::MayWaitLocked(const AskedMove& asked) const {
   return !stopping_ && !draining_ && options_.clock->NowNs() < asked.patience_until_ns;
-}
-
-void StoreImpl::WaitForRoomLocked(const AskedMove& asked, Move::Done done) {
-  room_retries_.push_back([this, asked, done = std::move(done)]() mutable { RunAskedMove(asked, std::move(done)); });
 }
 
 void StoreImpl::RunAskedMoveOnce(const AskedMove& asked, Move::Done done) {

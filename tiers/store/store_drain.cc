@@ -154,14 +154,14 @@ void StoreImpl::Flush(NamespaceId ns, absl::AnyInvocable<void(absl::Status)> don
 void StoreImpl::Shutdown(int64_t budget_ms, absl::AnyInvocable<void(absl::Status)> done) {
   auto drain = std::make_shared<Drain>();
   std::deque<RoomWaiter> waiters;
-  std::vector<Task> watchers, retries;
+  std::vector<Task> watchers, commits;
   {
     std::lock_guard lock(mu_);
     if (stopping_) drain->finished = true;
     waiters = std::exchange(room_waiters_, {});
     watchers = events_.TakeAllWaiting();
     draining_ = true;
-    retries = std::exchange(room_retries_, {});  // Once more, and then with an answer: nothing waits while draining.
+    commits = std::exchange(commit_waiters_, {});
     std::optional<uint8_t> to = PersistentTier();
     if (to.has_value() && !stopping_) {
       // The warmest last in the list, so that they are saved first.
@@ -179,7 +179,9 @@ void StoreImpl::Shutdown(int64_t budget_ms, absl::AnyInvocable<void(absl::Status
   }
   for (RoomWaiter& waiter : waiters) waiter.done(Unavailable("the store is stopping"));
   for (Task& wake : watchers) wake();
-  for (Task& retry : retries) options_.executor->Post(std::move(retry));
+  // Once more, and then with an answer: nothing waits while draining.
+  for (Task& commit : commits) options_.executor->Post(std::move(commit));
+  options_.executor->Post([this] { ServeWaitingMoves(); });
   if (drain->finished) return done(absl::OkStatus());
   drain->deadline_ns = options_.clock->NowNs() + budget_ms * 1'000'000;
   drain->done = [this, done = std::move(done)](uint64_t dropped, absl::Status status) mutable {

@@ -206,6 +206,14 @@ class StoreImpl final : public Store, public PolicyView {
     uint64_t generation;
     bool operator>(const Expiry& o) const { return at_unix_ms > o.at_unix_ms; }
   };
+  // One move of one shard that somebody asked for and waits for.
+  struct AskedMove {
+    EntryName name;
+    uint8_t to = 0;
+    EventKind event = EventKind::kDemoted;
+    ClassPair target;
+    int64_t patience_until_ns = 0;  // Where there is no room, it is tried again until then.
+  };
   struct TierState {
     uint64_t hits = 0, demotions_in = 0, demotion_failures = 0, promotions_in = 0, degrades = 0, degraded_bytes = 0,
              evictions = 0, found_nothing = 0;
@@ -215,6 +223,8 @@ class StoreImpl final : public Store, public PolicyView {
     uint64_t outgrown_bytes = 0;  // What was used when its capacity was set lower, until it is kept.
     int64_t retry_at_ns = 0;      // Demotions into it are held back until then after a failure.
     uint32_t full_in_a_row = 0;   // Moves into it that found no room since one did.
+    uint32_t patient_moves = 0;   // Into it, under way for somebody who waits.
+    std::deque<std::pair<AskedMove, Move::Done>> waiting_moves;  // Into it, in order.
   };
 
   // --- store.cc
@@ -317,18 +327,11 @@ class StoreImpl final : public Store, public PolicyView {
   // --- store_admin.cc
   // Runs `task` on the executor when no move of the entry is under way.
   void WhenIdleLocked(const Entry& e, Task task);
-  // One move of one shard that somebody asked for and waits for.
-  struct AskedMove {
-    EntryName name;
-    uint8_t to = 0;
-    EventKind event = EventKind::kDemoted;
-    ClassPair target;
-    int64_t patience_until_ns = 0;  // Where there is no room, it is tried again until then.
-  };
   void RunAskedMove(const AskedMove& asked, Move::Done done);
   void RunAskedMoveOnce(const AskedMove& asked, Move::Done done);
+  // Starts those whose turn it is.
+  void ServeWaitingMoves();
   bool MayWaitLocked(const AskedMove& asked) const;
-  void WaitForRoomLocked(const AskedMove& asked, Move::Done done);
   void RunAskedMoves(NamespaceId ns, const Digest& key, const AskedMove& asked, Move::Done done);
   void PromoteShard(const EntryName& name, uint8_t tier, Move::Done done);
 
@@ -349,8 +352,7 @@ class StoreImpl final : public Store, public PolicyView {
   absl::flat_hash_map<SessionId, Session> sessions_;
   absl::flat_hash_map<EntryName, PutInFlight> puts_;
   std::deque<RoomWaiter> room_waiters_;
-  uint32_t patient_moves_ = 0;      // Under way for somebody who waits.
-  std::vector<Task> room_retries_;  // What found no room: filled puts, and moves that somebody waits for.
+  std::vector<Task> commit_waiters_;  // Filled puts whose codes found no room in the first tier.
   std::map<std::pair<EntryId, uint16_t>, std::shared_ptr<ReadFlight>> flights_;  // Cold reads, by entry and runs.
   std::priority_queue<Expiry, std::vector<Expiry>, std::greater<>> expiries_;
   std::vector<TierState> tiers_;

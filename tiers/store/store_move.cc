@@ -276,8 +276,9 @@ void StoreImpl::FailMove(std::shared_ptr<Move> move, absl::Status status) {
     if (move->event == EventKind::kDemoted) ++to.demotion_failures;
     bool full = status.code() == absl::StatusCode::kResourceExhausted;
     // A log makes its own room: what it keeps free is its affair.
-    if (full && !options_.tiers[move->to].tier->persistent())
+    if (full && !options_.tiers[move->to].tier->persistent()) {
       RaiseDemandLocked(move->to, move->block.Layout(move->block.present).TotalBytes());
+    }
     // A memory tier that was full makes room at once; one that is full again and again, and any log, gets time.
     to.full_in_a_row = full ? to.full_in_a_row + 1 : 0;
     if (!full || to.full_in_a_row > kFullInARowMax || options_.tiers[move->to].tier->persistent()) {

@@ -1,4 +1,5 @@
 // Puts: a place in line for a key, memory to fill, and a block that becomes visible all at once.
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -81,12 +82,17 @@ absl::Status StoreImpl::CheckPutLocked(const PutSpec& spec) const {
 }
 
 absl::Status StoreImpl::CheckTokensLocked(const PutSpec& spec) const {
-  for (uint32_t shard = 0; shard < namespaces_[spec.address.ns].facts.shards; ++shard) {
-    EntryId id = table_.Find({spec.address.ns, static_cast<uint16_t>(shard), spec.address.key});
-    if (id == kNoEntry || ExpiredLocked(table_.entry(id))) continue;
-    if (table_.entry(id).tokens == spec.tokens) return absl::OkStatus();
-    return FailedPrecondition("block {} has {} tokens; {} were put under the same key", spec.address.key.Hex(),
-                              table_.entry(id).tokens, spec.tokens);
+  // Outwards from the shard that is put: shards come in order, nearly always, so the next one is often there.
+  const auto shards = static_cast<int64_t>(namespaces_[spec.address.ns].facts.shards);
+  for (int64_t away = 0; away < shards; ++away) {
+    for (int64_t shard : {spec.address.shard - away, spec.address.shard + away}) {
+      if (shard < 0 || shard >= shards) continue;
+      EntryId id = table_.Find({spec.address.ns, static_cast<uint16_t>(shard), spec.address.key});
+      if (id == kNoEntry || ExpiredLocked(table_.entry(id))) continue;
+      if (table_.entry(id).tokens == spec.tokens) return absl::OkStatus();
+      return FailedPrecondition("block {} has {} tokens; {} were put under the same key", spec.address.key.Hex(),
+                                table_.entry(id).tokens, spec.tokens);
+    }
   }
   return absl::OkStatus();
 }
@@ -222,9 +228,10 @@ void StoreImpl::ServeRoomWaiters() {
   std::vector<Task> commits;
   {
     std::lock_guard lock(mu_);
-    commits = std::exchange(room_retries_, {});
+    commits = std::exchange(commit_waiters_, {});
   }
   for (Task& commit : commits) commit();  // Filled already, so they go before puts that have not begun.
+  ServeWaitingMoves();
   for (;;) {
     RoomWaiter waiter;
     {
@@ -261,7 +268,9 @@ void StoreImpl::AbortPut(const EntryName& name) {
 }
 
 void StoreImpl::ScheduleRoomWaitersLocked() {
-  if ((room_waiters_.empty() && room_retries_.empty()) || room_service_posted_) return;
+  bool anybody = !room_waiters_.empty() || !commit_waiters_.empty() ||
+                 std::any_of(tiers_.begin(), tiers_.end(), [](const auto& t) { return !t.waiting_moves.empty(); });
+  if (!anybody || room_service_posted_) return;
   room_service_posted_ = true;
   options_.executor->Post([this] {
     {
@@ -308,7 +317,7 @@ void StoreImpl::EncodeForHotTier(std::shared_ptr<InFlightPutImpl> put, std::shar
       waits = !stopping_ && !draining_;
       RaiseDemandLocked(0, source.Layout(source.present).TotalBytes());
       if (waits) {
-        room_retries_.push_back([this, put, header, retry_until_ns, done = std::move(done)]() mutable {
+        commit_waiters_.push_back([this, put, header, retry_until_ns, done = std::move(done)]() mutable {
           EncodeForHotTier(std::move(put), std::move(header), retry_until_ns, std::move(done));
         });
       }

@@ -103,6 +103,8 @@ ChainStore::~ChainStore() {
   Awaited<absl::Status> down;
   store_->Shutdown(/*budget_ms=*/0, down.done());
   static_cast<void>(down.Wait());
+  demotion_executor_->Drain();
+  executor_->Drain();
   store_.reset();
   demotion_executor_.reset();
   executor_.reset();
