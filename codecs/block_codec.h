@@ -49,10 +49,8 @@ struct EncodePlan {
 // (FP32, one a (layer, head), K and V apart).
 absl::StatusOr<EncodePlan> PlanIdentity(const Identity& identity, DType dtype, const BlockShape& shape);
 
-// True where any value of the FP16/BF16/FP8 source is NaN or Inf.
-bool HasNonFinite(const EncodedBlock& source);
-
-// Completes the header of source bytes as they are: checks, and kNonFinite where HasNonFinite. One pass over the bytes.
+// Completes the header of source bytes as they are: checks, and kNonFinite where any value of FP16, BF16 or FP8, or any
+// scale, is NaN or Inf. One pass over the bytes.
 void SealSource(RecordHeader* header, const std::array<RunBytes, kRunIds>& runs);
 
 // Plans the re-quantization of `source` to `spec`. If the source is already nested with the same coding, its runs are

@@ -153,10 +153,8 @@ TEST(Cases, C06_nan_and_inf) {
         for (KeyMethod method : {KeyMethod::kPerChannel, KeyMethod::kBalancedRotated}) {
           for (bool fp8 : {false, true}) {
             RawBlock raw = MakeBlock(shape, dtype, kSeed);
-            EXPECT_FALSE(HasNonFinite(raw.Wrap()));
             raw.Set(part, raw.Index(part, 3, 1, 7, 40), bad);
             EncodedBlock source = raw.Wrap();
-            EXPECT_TRUE(HasNonFinite(source));
             EncodeSpec spec = Spec(k8, k8, method, balance);
             spec.use_fp8 = fp8;
             auto kept = EncodeToHeap(source, spec, artifacts);

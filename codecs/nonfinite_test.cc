@@ -37,7 +37,9 @@ bool NonFinite(DType dtype, const std::vector<uint8_t>& k, size_t cut) {
   pieces.Append(ByteSpan(k).first(cut));
   pieces.Append(ByteSpan(k).subspan(cut));
   block->runs[RunIndex(RunKind::kWhole, Part::kK)] = pieces;
-  return HasNonFinite(*block);
+  RecordHeader header = *block->header;
+  SealSource(&header, block->runs);
+  return (header.flags & RecordHeader::kNonFinite) != 0;
 }
 
 TEST(NonFinite, C06_found_at_every_place_and_never_elsewhere) {

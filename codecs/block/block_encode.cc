@@ -18,7 +18,7 @@ class PartEncoder {
  public:
   PartEncoder(PartGeometry geometry, HeadTransform transform, SourceRows rows, PrecisionClass finest, RunMask runs,
               const MutableRuns& to, LayerChecks* checks)
-      : geometry_(std::move(geometry)),
+      : geometry_(geometry),
         transform_(std::move(transform)),
         rows_(std::move(rows)),
         sampler_(geometry_, finest),
@@ -125,8 +125,7 @@ absl::Status EncodePart(const EncodedBlock& source, const EncodeSpec& spec, cons
                         SourceRows::Create(source, part, artifacts, header->exact_tokens, geometry.is_source()));
   PrecisionClass finest = ClassOfPart(ClassOf(*header, header->encoded), part);
   float before = ErrorBefore(*source.header, part, rows.decoder().precision());
-  PartEncoder encoder(std::move(geometry), std::move(transform), std::move(rows), finest, header->encoded, runs,
-                      checks);
+  PartEncoder encoder(geometry, std::move(transform), std::move(rows), finest, header->encoded, runs, checks);
   FIRN_ASSIGN_OR_RETURN(header->errors[static_cast<size_t>(part)], encoder.Run(before, survey));
   return absl::OkStatus();
 }

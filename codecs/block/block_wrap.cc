@@ -80,17 +80,6 @@ absl::StatusOr<EncodePlan> PlanIdentity(const Identity& identity, DType dtype, c
   return plan;
 }
 
-bool HasNonFinite(const EncodedBlock& source) {
-  for (uint32_t i = 0; i < kRunIds; ++i) {
-    if (FamilyOf(source.header->CodingOf(RunPartOf(i)).codec) != CodecFamily::kSource) continue;
-    std::optional<SpecialScan> scan = ScanOf(source.header->dtype, RunKindOf(i));
-    if (!scan.has_value()) continue;
-    for (ByteSpan piece : source.runs[i].spans()) scan->Feed(piece);
-    if (scan->found()) return true;
-  }
-  return false;
-}
-
 void SealSource(RecordHeader* header, const std::array<RunBytes, kRunIds>& runs) {
   std::array<std::optional<SpecialScan>, kRunIds> scans;
   for (uint32_t i = 0; i < kRunIds; ++i) scans[i] = ScanOf(header->dtype, RunKindOf(i));

@@ -29,7 +29,7 @@ absl::StatusOr<HeadDecoder> HeadDecoder::Create(const EncodedBlock& block, Part 
     if (!needed.Has(index) || bytes == header.runs[index].bytes) continue;
     return DataLoss("run {} has {} bytes, its header says {}", index, bytes, header.runs[index].bytes);
   }
-  return HeadDecoder(std::move(geometry), std::move(transform), precision,
+  return HeadDecoder(geometry, std::move(transform), precision,
                      {ReadCursor(run(RunKind::kMeta)), ReadCursor(run(RunKind::kExact)), ReadCursor(run(RunKind::kP2)),
                       ReadCursor(run(RunKind::kP4)), ReadCursor(run(RunKind::kP8)), ReadCursor(run(RunKind::kWhole))});
 }

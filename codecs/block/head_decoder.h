@@ -34,10 +34,7 @@ class HeadDecoder {
  private:
   HeadDecoder(PartGeometry geometry, HeadTransform transform, PrecisionClass precision,
               std::array<ReadCursor, kRunKinds> cursors)
-      : geometry_(std::move(geometry)),
-        transform_(std::move(transform)),
-        precision_(precision),
-        cursors_(std::move(cursors)) {}
+      : geometry_(geometry), transform_(std::move(transform)), precision_(precision), cursors_(std::move(cursors)) {}
   ReadCursor& cursor(RunKind kind) { return cursors_[static_cast<size_t>(kind)]; }
   float SourceScale(uint32_t layer, uint32_t head);
   void DecodeExact(uint32_t layer, uint32_t head, DType out, uint8_t* target);

@@ -18,6 +18,7 @@
 #include "tests/support/daemon_process.h"
 #include "tests/support/known_ranges.h"
 #include "tests/support/observe.h"
+#include "tests/support/one_namespace.h"
 
 namespace firn {
 namespace {
@@ -55,9 +56,9 @@ class DiskWatch {
   std::thread thread_;
 };
 
-class Budget : public ::testing::Test {
+class Budget : public OneNamespace {
  protected:
-  Budget() : daemon_(Options()) {}
+  Budget() : OneNamespace(Options(), WideModel()) {}
 
   static DaemonOptions Options() {
     DaemonOptions options;
@@ -65,15 +66,6 @@ class Budget : public ::testing::Test {
     options.warm_capacity = "16MiB";
     options.cold_capacity = "64MiB";
     return options;
-  }
-
-  void Start() {
-    absl::Status started = daemon_.Start();
-    ASSERT_TRUE(started.ok()) << started;
-    client_ = daemon_.Connect();
-    auto ns = client_->RegisterNamespace(WideModel().Facts());
-    ASSERT_TRUE(ns.ok()) << ns.status();
-    ns_ = *ns;
   }
 
   firnkv::TierStats Cold() {
@@ -113,9 +105,6 @@ class Budget : public ::testing::Test {
         << DiskBytes(daemon_.cold_path() / "index") << " of index on disk";
   }
 
-  DaemonProcess daemon_;
-  std::unique_ptr<firnkv::Client> client_;
-  firnkv::Namespace ns_;
   std::atomic<uint64_t> next_{0};
 };
 

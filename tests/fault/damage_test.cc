@@ -14,6 +14,7 @@
 #include "tests/support/daemon_process.h"
 #include "tests/support/known_ranges.h"
 #include "tests/support/observe.h"
+#include "tests/support/one_namespace.h"
 
 namespace firn {
 namespace {
@@ -37,9 +38,9 @@ const std::vector<std::pair<const char*, std::function<void(const fs::path&)>>> 
     {"locked", [](const fs::path& file) { ::chmod(file.c_str(), 0); }},
 };
 
-class Damage : public ::testing::Test {
+class Damage : public OneNamespace {
  protected:
-  Damage() : daemon_(Options()) {}
+  Damage() : OneNamespace(Options(), WideModel()) {}
 
   static DaemonOptions Options() {
     DaemonOptions options;
@@ -47,15 +48,6 @@ class Damage : public ::testing::Test {
     options.cold_capacity = "64MiB";
     options.extra_toml = "[store]\npromote_on_get = false\n";
     return options;
-  }
-
-  void Start() {
-    absl::Status started = daemon_.Start();
-    ASSERT_TRUE(started.ok()) << started;
-    client_ = daemon_.Connect();
-    auto ns = client_->RegisterNamespace(WideModel().Facts());
-    ASSERT_TRUE(ns.ok()) << ns.status();
-    ns_ = *ns;
   }
 
   // All blocks are in the cold tier and nowhere else.
@@ -111,10 +103,6 @@ class Damage : public ::testing::Test {
     ASSERT_TRUE(stats.ok()) << stats.status();
     EXPECT_LE(stats->tiers.at(2).used_bytes, kCapacity);
   }
-
-  DaemonProcess daemon_;
-  std::unique_ptr<firnkv::Client> client_;
-  firnkv::Namespace ns_;
 };
 
 TEST_F(Damage, C22_under_a_running_daemon) {

@@ -11,6 +11,7 @@
 #include "tests/support/daemon_process.h"
 #include "tests/support/known_ranges.h"
 #include "tests/support/observe.h"
+#include "tests/support/one_namespace.h"
 
 namespace firn {
 namespace {
@@ -20,21 +21,14 @@ constexpr uint64_t kHitsMin = kBlocks * 99 / 100;
 
 KnownModel TinyModel() { return {.name = "tiny", .layers = 2, .heads = 1, .width = 32, .tokens = 16}; }
 
-class Restart : public ::testing::Test {
+class Restart : public OneNamespace {
  protected:
+  Restart() : OneNamespace({}, TinyModel()) {}
+
   void SetUp() override {
     ASSERT_NO_FATAL_FAILURE(Start());
     RangeResult put = PutRange(*client_, ns_, TinyModel(), 0, kBlocks);
     ASSERT_EQ(put.good, kBlocks) << put;
-  }
-
-  void Start() {
-    absl::Status started = daemon_.Start();
-    ASSERT_TRUE(started.ok()) << started;
-    client_ = daemon_.Connect();
-    auto ns = client_->RegisterNamespace(TinyModel().Facts());
-    ASSERT_TRUE(ns.ok()) << ns.status();
-    ns_ = *ns;
   }
 
   // At least 99 % of the blocks are there and decode, and every answer is one of the two that are allowed.
@@ -58,10 +52,6 @@ class Restart : public ::testing::Test {
     RangeResult got = GetRange(*client_, ns_, TinyModel(), kBlocks, 100);
     EXPECT_EQ(got.good, 100u) << got;
   }
-
-  DaemonProcess daemon_;
-  std::unique_ptr<firnkv::Client> client_;
-  firnkv::Namespace ns_;
 };
 
 TEST_F(Restart, C24_a_clean_stop_keeps_ten_thousand_blocks) {

@@ -8,12 +8,10 @@
 
 #include "base/units.h"
 #include "tests/support/observe.h"
-#include "tiers/cold/cold_tier.h"
 #include "tiers/cold/device/faulty_device.h"
 #include "tiers/cold/device/memory_device.h"
-#include "tiers/cold/index/memory_index.h"
+#include "tiers/store/real_tiers_test_util.h"
 #include "tiers/store/store_harness_test_util.h"
-#include "tiers/warm/warm_tier.h"
 
 namespace firn {
 namespace {
@@ -28,9 +26,14 @@ class SlowDisk : public ::testing::Test {
     HarnessOptions options;
     options.hot_bytes = options.warm_bytes = kMiB;
     options.cold_bytes = 16 * kMiB;
-    options.executor = &pool_;
-    options.make_tier = [this](const std::string& name, uint64_t bytes, bool persistent) {
-      return persistent ? MakeCold(name, bytes) : MakeWarm(name, bytes);
+    options.executor = pool_.get();
+    options.make_tier = [this](const std::string& name, uint64_t bytes, bool persistent) -> std::unique_ptr<Tier> {
+      if (!persistent) return MakeWarmTier(name, bytes);
+      auto device = std::make_unique<FaultyDevice>(&memory_, 1);
+      disk_ = device.get();
+      auto tier = MakeColdTier(name, bytes, pool_.get(), std::move(device));
+      cold_ = tier.get();
+      return tier;
     };
     harness_ = std::make_unique<StoreHarness>(options);
     cold_->SetEvents(harness_->store.get());
@@ -42,34 +45,9 @@ class SlowDisk : public ::testing::Test {
     cold_->Close([&closed](absl::Status) { closed.set_value(); });
     closed.get_future().wait();
     EXPECT_TRUE(Eventually([this] { return cold_->idle(); }));
+    pool_.reset();  // Nothing runs any more when the store and its tiers go.
     cold_->SetEvents(nullptr);
     harness_.reset();
-  }
-
-  std::unique_ptr<Tier> MakeWarm(const std::string& name, uint64_t bytes) {
-    auto tier = OpenWarmTier({.name = name, .capacity_bytes = bytes, .huge_pages = HugePages::kOff, .numa_node = {}});
-    EXPECT_TRUE(tier.ok()) << Message(tier.status());
-    EXPECT_TRUE((*tier)->Populate(bytes).ok());
-    return *std::move(tier);
-  }
-
-  std::unique_ptr<Tier> MakeCold(const std::string& name, uint64_t bytes) {
-    ColdOptions options;
-    options.name = name;
-    options.capacity_bytes = bytes;
-    options.segment_bytes = kMiB;
-    options.chunk_bytes = 128 * kKiB;
-    options.staging_bytes = options.read_bytes = 16 * kMiB;
-    options.executor = &pool_;
-    options.clock = Clock::Real();
-    auto device = std::make_unique<FaultyDevice>(&memory_, 1);
-    disk_ = device.get();
-    ColdRecovery nothing{.on_copy = [](RecoveredCopy) {}, .on_fact = [](RecoveredFact) {}};
-    ColdRecoveryReport report;
-    auto tier = ColdTier::Open(options, std::move(device), std::make_unique<MemoryIndex>(), nothing, &report);
-    EXPECT_TRUE(tier.ok()) << Message(tier.status());
-    cold_ = tier->get();
-    return *std::move(tier);
   }
 
   std::future<absl::StatusOr<PutResult>> Put(uint64_t key) {
@@ -104,7 +82,7 @@ class SlowDisk : public ::testing::Test {
     EXPECT_LE(harness_->RelativeError(*got, key), error_max);
   }
 
-  ThreadPoolExecutor pool_{2};
+  std::unique_ptr<ThreadPoolExecutor> pool_ = std::make_unique<ThreadPoolExecutor>(2);
   MemoryDevice memory_{64 * kMiB};
   FaultyDevice* disk_ = nullptr;  // Owned by the cold tier, as that is by the store.
   ColdTier* cold_ = nullptr;

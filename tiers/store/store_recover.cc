@@ -91,7 +91,7 @@ void StoreImpl::OnRunsLost(const Identity& identity, RunMask lost, bool whole) {
   std::lock_guard lock(mu_);
   EntryId id = FindByIdentityLocked(identity);
   if (id == kNoEntry) return;
-  for (uint8_t tier = 0; tier < options_.tiers.size(); ++tier) {
+  for (uint8_t tier = 0; tier < static_cast<uint8_t>(options_.tiers.size()); ++tier) {
     if (!options_.tiers[tier].tier->persistent()) continue;
     NodeId node = table_.FindCopyNode(id, tier);
     if (node == kNoNode) continue;
@@ -127,7 +127,7 @@ void StoreImpl::OnRelocated(const Identity& identity, const CopyPtr& copy) {
   std::lock_guard lock(mu_);
   EntryId id = FindByIdentityLocked(identity);
   if (id == kNoEntry) return;
-  for (uint8_t tier = 0; tier < options_.tiers.size(); ++tier) {
+  for (uint8_t tier = 0; tier < static_cast<uint8_t>(options_.tiers.size()); ++tier) {
     if (!options_.tiers[tier].tier->persistent()) continue;
     HeldCopy* held = table_.FindCopy(id, tier);
     if (held == nullptr) continue;

@@ -2,11 +2,9 @@
 #include <gtest/gtest.h>
 
 #include "base/units.h"
-#include "tiers/cold/cold_tier.h"
 #include "tiers/cold/device/memory_device.h"
-#include "tiers/cold/index/memory_index.h"
+#include "tiers/store/real_tiers_test_util.h"
 #include "tiers/store/store_hammer_test_util.h"
-#include "tiers/warm/warm_tier.h"
 
 namespace firn {
 namespace {
@@ -19,8 +17,11 @@ class RealTiers {
     options.warm_bytes = kMiB;
     options.cold_bytes = 12 * kMiB;
     options.executor = pool.get();
-    options.make_tier = [this](const std::string& name, uint64_t bytes, bool persistent) {
-      return persistent ? MakeCold(name, bytes) : MakeWarm(name, bytes);
+    options.make_tier = [this](const std::string& name, uint64_t bytes, bool persistent) -> std::unique_ptr<Tier> {
+      if (!persistent) return MakeWarmTier(name, bytes);
+      auto tier = MakeColdTier(name, bytes, pool.get(), std::make_unique<MemoryDevice>(bytes * 4));
+      cold = tier.get();
+      return tier;
     };
     harness = std::make_unique<StoreHarness>(options);
     cold->SetEvents(harness->store.get());
@@ -31,30 +32,6 @@ class RealTiers {
     while (!closed) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     pool.reset();  // Nothing runs any more when the store and its tiers go.
     cold->SetEvents(nullptr);
-  }
-
-  std::unique_ptr<Tier> MakeWarm(const std::string& name, uint64_t bytes) {
-    auto tier = OpenWarmTier({.name = name, .capacity_bytes = bytes, .huge_pages = HugePages::kOff, .numa_node = {}});
-    EXPECT_TRUE(tier.ok()) << Message(tier.status());
-    EXPECT_TRUE(PopulateInSteps(tier->get(), bytes, [](uint64_t, uint64_t) { return true; }).ok());
-    return *std::move(tier);
-  }
-  std::unique_ptr<Tier> MakeCold(const std::string& name, uint64_t bytes) {
-    ColdOptions options;
-    options.name = name;
-    options.capacity_bytes = bytes;
-    options.segment_bytes = kMiB;
-    options.chunk_bytes = 128 * kKiB;
-    options.staging_bytes = options.read_bytes = 16 * kMiB;
-    options.executor = pool.get();
-    options.clock = Clock::Real();
-    ColdRecovery nothing{.on_copy = [](RecoveredCopy) {}, .on_fact = [](RecoveredFact) {}};
-    ColdRecoveryReport report;
-    auto tier = ColdTier::Open(options, std::make_unique<MemoryDevice>(bytes * 4), std::make_unique<MemoryIndex>(),
-                               nothing, &report);
-    EXPECT_TRUE(tier.ok()) << Message(tier.status());
-    cold = tier->get();
-    return *std::move(tier);
   }
 
   std::unique_ptr<ThreadPoolExecutor> pool;

@@ -24,7 +24,7 @@ struct WatchCommand {
     std::string tier =
         event.tier < capabilities.tiers.size() ? capabilities.tiers[event.tier].name : std::to_string(event.tier);
     if (event.kind == firnkv::EventKind::kRemoved) tier = "-";  // From all tiers.
-    if (context.json) {  // A document a line, so that a script can follow along.
+    if (context.json) {                                         // A document a line, so that a script can follow along.
       Json line = {{"sequence", event.sequence},
                    {"event", firnkv::EventKindName(event.kind)},
                    {"namespace", event.ns.Hex()},
