@@ -11,19 +11,12 @@
 namespace firn {
 namespace {
 
-const char* KindOf(mode_t mode) {
-  if (S_ISDIR(mode)) return "a directory";
-  if (S_ISFIFO(mode)) return "a FIFO";
-  if (S_ISSOCK(mode)) return "a socket";
-  return "a device";
-}
-
 absl::StatusOr<std::string> ReadOpened(int fd, const std::string& path, uint64_t bytes_max) {
   struct stat facts = {};
   if (::fstat(fd, &facts) != 0) return ErrnoStatus(errno, fmt::format("stat {}", path));
   if (!S_ISREG(facts.st_mode)) {
-    return FailedPrecondition("{} is {}; allowed: a regular file of at most {} bytes", path, KindOf(facts.st_mode),
-                              bytes_max);
+    return FailedPrecondition("{} is {}; allowed: a regular file of at most {} bytes", path,
+                              FileKindName(facts.st_mode), bytes_max);
   }
   auto too_large = [&](uint64_t bytes) {
     return InvalidArgument("{} has {} bytes or more; allowed: at most {}", path, bytes, bytes_max);
@@ -44,6 +37,15 @@ absl::StatusOr<std::string> ReadOpened(int fd, const std::string& path, uint64_t
 }
 
 }  // namespace
+
+const char* FileKindName(mode_t mode) {
+  if (S_ISREG(mode)) return "a regular file";
+  if (S_ISLNK(mode)) return "a symbolic link";
+  if (S_ISDIR(mode)) return "a directory";
+  if (S_ISFIFO(mode)) return "a FIFO";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
 
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path, uint64_t bytes_max) {
   // Opening a FIFO or a device waits, or does something, unless told not to.

@@ -5,12 +5,17 @@
 // for a directory, device, FIFO or socket, InvalidArgument for a file that is too large.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <string>
 
 #include "absl/status/statusor.h"
 
 namespace firn {
+
+// What a path is, for messages: "a directory".
+const char* FileKindName(mode_t mode);
 
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path, uint64_t bytes_max);
 

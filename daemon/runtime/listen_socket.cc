@@ -66,7 +66,9 @@ absl::StatusOr<ListenSocket> ListenSocket::Unix(const std::string& path, uint32_
   ListenSocket socket;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) return InvalidArgument("socket path {} is too long", path);
+  if (path.size() >= sizeof(address.sun_path)) {
+    return InvalidArgument("socket path {} has {} bytes; at most {}", path, path.size(), sizeof(address.sun_path) - 1);
+  }
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   // Between bind and chmod nobody but the daemon's own user gets in.
   mode_t before = ::umask(0177);

@@ -23,8 +23,9 @@ struct WatchCommand {
   void Show(const Context& context, const firnkv::Capabilities& capabilities, const firnkv::BlockEvent& event) const {
     std::string tier =
         event.tier < capabilities.tiers.size() ? capabilities.tiers[event.tier].name : std::to_string(event.tier);
-    if (event.kind == firnkv::EventKind::kRemoved) tier = "-";  // From all tiers.
-    if (context.json) {                                         // A document a line, so that a script can follow along.
+    // A block is removed from all its tiers.
+    if (event.kind == firnkv::EventKind::kRemoved) tier = "-";
+    if (context.json) {  // A document a line, so that a script can follow along.
       Json line = {{"sequence", event.sequence},
                    {"event", firnkv::EventKindName(event.kind)},
                    {"namespace", event.ns.Hex()},

@@ -7,18 +7,11 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "base/read_file.h"
 #include "base/status.h"
 
 namespace firn {
 namespace {
-
-const char* KindOf(mode_t mode) {
-  if (S_ISLNK(mode)) return "a symbolic link";
-  if (S_ISDIR(mode)) return "a directory";
-  if (S_ISFIFO(mode)) return "a FIFO";
-  if (S_ISSOCK(mode)) return "a socket";
-  return "a device";
-}
 
 absl::Status WriteAll(int fd, ByteSpan bytes, const std::string& path) {
   while (!bytes.empty()) {
@@ -39,7 +32,7 @@ absl::Status CheckOutputPath(const std::string& path) {
   }
   if (S_ISREG(facts.st_mode)) return absl::OkStatus();
   return InvalidArgument("{} is {}, which is left alone; allowed: a regular file, or a path where nothing is", path,
-                         KindOf(facts.st_mode));
+                         FileKindName(facts.st_mode));
 }
 
 absl::Status WriteOutputFile(const std::string& path, const std::vector<ByteSpan>& pieces) {
