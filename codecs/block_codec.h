@@ -23,20 +23,39 @@ namespace firn {
 // How keys are grouped when they are re-quantized (docs/formats/nested.md).
 enum class KeyMethod : uint8_t {
   kPerChannel = 0,       // G consecutive tokens of one channel; needs no calibration.
-  kBalancedRotated = 1,  // Centred, balanced, rotated, G channels of one token; needs a KeyBalance artifact.
+  kBalancedRotated = 1,  // Centred, balanced, rotated, G channels of one token; needs an artifact of means and weights.
   kRotated = 2,          // Rotated only: poor where keys have strong outlier channels.
+};
+
+// A coding that a part gets at one class, instead of the ladder that the other members of EncodeSpec describe.
+struct CodingRule {
+  PrecisionClass at = PrecisionClass::kNone;
+  PartCoding coding;  // With meta_type kNone, the type that suits the values; with its artifact's name.
+  std::shared_ptr<const Artifact> artifact;
 };
 
 // What a namespace wants of its codes; part of its precision plan.
 struct EncodeSpec {
   ClassPair target;  // kExact keeps source bytes; 8/4/2 bit give the nested code, or FP8 where use_fp8 is set.
   KeyMethod key_method = KeyMethod::kPerChannel;
-  bool use_fp8 = false;                       // An 8-bit target is coded E4M3 (hot tiers) instead of nested INT8.
-  uint16_t key_group = 0;                     // 0: the method's default (64 tokens per channel, the width per token).
-  uint16_t value_group = 0;                   // 0: the width.
-  uint32_t keep_first_tokens = 0;             // Attention sinks of the sequence kept exact.
-  std::shared_ptr<const KeyBalance> balance;  // Needed by kBalancedRotated.
+  bool use_fp8 = false;                     // An 8-bit target is coded E4M3 (hot tiers) instead of nested INT8.
+  uint16_t key_group = 0;                   // 0: the method's default (64 tokens per channel, the width per token).
+  uint16_t value_group = 0;                 // 0: the width.
+  uint32_t keep_first_tokens = 0;           // Attention sinks of the sequence kept exact.
+  std::shared_ptr<const Artifact> balance;  // Needed by kBalancedRotated.
+  std::array<std::vector<CodingRule>, 2> rules;  // By Part; a target class without a rule gets the ladder.
+
+  // Null where the ladder stands.
+  const CodingRule* RuleFor(Part part, PrecisionClass at) const;
 };
+
+// The artifact of a coding that a spec led to; null where it needs none.
+absl::StatusOr<std::shared_ptr<const Artifact>> ArtifactFor(const PartCoding& coding, const EncodeSpec& spec,
+                                                            const ArtifactSource& artifacts);
+
+// Whether values that were coded as `from`, of which `available` is left, may be coded as `to`: only ever coarser, and
+// never from codes of 3 or 2 bits, whose decoded values have lost their spread.
+bool MayRecode(PrecisionClass available, PrecisionClass to);
 
 // The outcome of PlanEncode and PrepareEncode.
 struct EncodePlan {

@@ -350,7 +350,7 @@ TEST(BlockCodec, KeptRunsKeepTheirChecksums) {
 
 TEST(KeyBalanceTest, SerializesAndRefusesDamage) {
   auto balance = MakeBalance({2, 3, 16, 0, 1}, kSeed);
-  auto again = KeyBalance::Parse(balance->serialized());
+  auto again = Artifact::Parse(balance->serialized());
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ((*again)->digest(), balance->digest());
   EXPECT_TRUE(std::ranges::equal((*again)->Mean(1, 2), balance->Mean(1, 2)));
@@ -358,18 +358,19 @@ TEST(KeyBalanceTest, SerializesAndRefusesDamage) {
   for (size_t at = 0; at < balance->serialized().size(); at += 5) {
     std::vector<uint8_t> damaged = balance->serialized();
     damaged[at] ^= 0x10;
-    EXPECT_EQ(KeyBalance::Parse(damaged).status().code(), absl::StatusCode::kDataLoss) << at;
-    EXPECT_EQ(KeyBalance::Parse(ByteSpan(balance->serialized()).first(at)).status().code(),
-              absl::StatusCode::kDataLoss);
+    EXPECT_EQ(Artifact::Parse(damaged).status().code(), absl::StatusCode::kDataLoss) << at;
+    EXPECT_EQ(Artifact::Parse(ByteSpan(balance->serialized()).first(at)).status().code(), absl::StatusCode::kDataLoss);
   }
-  auto create = [](float mean, float weight) { return KeyBalance::Create(1, 1, 1, {mean}, {weight}).status().code(); };
+  auto create = [](float mean, float weight) {
+    return Artifact::CreateBalance(1, 1, 1, {mean}, {weight}).status().code();
+  };
   EXPECT_EQ(create(0, 1), absl::StatusCode::kOk);
   for (float weight : {0.0f, -1.0f, NAN, INFINITY, 1e-39f}) {
     EXPECT_EQ(create(0, weight), absl::StatusCode::kInvalidArgument) << weight;
   }
   EXPECT_EQ(create(NAN, 1), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(KeyBalance::Create(1, 1, 2, {0}, {1}).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(KeyBalance::Create(1024, 4096, 1 << 20, {}, {}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Artifact::CreateBalance(1, 1, 2, {0}, {1}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Artifact::CreateBalance(1024, 4096, 1 << 20, {}, {}).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -21,26 +21,26 @@ namespace firn {
 
 class TestArtifacts : public ArtifactSource {
  public:
-  std::shared_ptr<const KeyBalance> Find(const Digest& digest) const override {
+  std::shared_ptr<const Artifact> Find(const Digest& digest) const override {
     auto at = known_.find(digest);
     return at == known_.end() ? nullptr : at->second;
   }
-  std::shared_ptr<const KeyBalance> Add(std::shared_ptr<const KeyBalance> balance) {
+  std::shared_ptr<const Artifact> Add(std::shared_ptr<const Artifact> balance) {
     known_[balance->digest()] = balance;
     return balance;
   }
 
  private:
-  std::map<Digest, std::shared_ptr<const KeyBalance>> known_;
+  std::map<Digest, std::shared_ptr<const Artifact>> known_;
 };
 
-inline std::shared_ptr<const KeyBalance> MakeBalance(const BlockShape& shape, uint64_t seed) {
+inline std::shared_ptr<const Artifact> MakeBalance(const BlockShape& shape, uint64_t seed) {
   std::mt19937_64 rng(seed);
   std::normal_distribution<float> normal;
   size_t count = size_t{shape.layers} * shape.heads * shape.k_width;
   std::vector<float> mean(count), weight(count);
   for (size_t i = 0; i < count; ++i) mean[i] = normal(rng), weight[i] = std::exp(0.5f * normal(rng));
-  return *KeyBalance::Create(shape.layers, shape.heads, shape.k_width, std::move(mean), std::move(weight));
+  return *Artifact::CreateBalance(shape.layers, shape.heads, shape.k_width, std::move(mean), std::move(weight));
 }
 
 inline Identity TestIdentity(uint8_t tag = 1) {
@@ -186,7 +186,7 @@ inline double RelativeError(const std::vector<float>& expected, const std::vecto
 }
 
 inline EncodeSpec Spec(PrecisionClass k, PrecisionClass v, KeyMethod method = KeyMethod::kPerChannel,
-                       std::shared_ptr<const KeyBalance> balance = nullptr) {
+                       std::shared_ptr<const Artifact> balance = nullptr) {
   EncodeSpec spec;
   spec.target = {k, v};
   spec.key_method = method;

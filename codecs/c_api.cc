@@ -13,7 +13,7 @@ struct firn_calibrator {
   firn::KeyCalibrator calibrator;
 };
 struct firn_artifact {
-  std::shared_ptr<const firn::KeyBalance> balance;
+  std::shared_ptr<const firn::Artifact> balance;
 };
 
 namespace firn {
@@ -35,13 +35,13 @@ T* FailedPointer(const absl::Status& status) {
 // Finds the one artifact of a call.
 class GivenArtifact : public ArtifactSource {
  public:
-  explicit GivenArtifact(std::shared_ptr<const KeyBalance> balance) : balance_(std::move(balance)) {}
-  std::shared_ptr<const KeyBalance> Find(const Digest& digest) const override {
+  explicit GivenArtifact(std::shared_ptr<const Artifact> balance) : balance_(std::move(balance)) {}
+  std::shared_ptr<const Artifact> Find(const Digest& digest) const override {
     return balance_ != nullptr && balance_->digest() == digest ? balance_ : nullptr;
   }
 
  private:
-  std::shared_ptr<const KeyBalance> balance_;
+  std::shared_ptr<const Artifact> balance_;
 };
 
 absl::StatusOr<PrecisionClass> ClassOfBits(uint32_t bits) {
@@ -101,14 +101,14 @@ absl::Status RoundTrip(const firn_round_trip_options& options, const float* k, c
                 {reinterpret_cast<uint8_t*>(v_out), v_values * sizeof(float)});
 }
 
-absl::StatusOr<std::shared_ptr<const KeyBalance>> LayerOf(const KeyBalance& balance, uint32_t layer) {
+absl::StatusOr<std::shared_ptr<const Artifact>> LayerOf(const Artifact& balance, uint32_t layer) {
   if (layer >= balance.layers()) return InvalidArgument("layer {} of an artifact of {}", layer, balance.layers());
   std::vector<float> mean, weight;
   for (uint32_t head = 0; head < balance.heads(); ++head) {
     mean.insert(mean.end(), balance.Mean(layer, head).begin(), balance.Mean(layer, head).end());
     weight.insert(weight.end(), balance.Weight(layer, head).begin(), balance.Weight(layer, head).end());
   }
-  return KeyBalance::Create(1, balance.heads(), balance.width(), std::move(mean), std::move(weight));
+  return Artifact::CreateBalance(1, balance.heads(), balance.width(), std::move(mean), std::move(weight));
 }
 
 }  // namespace
@@ -137,7 +137,7 @@ firn_artifact* firn_calibrator_finish(const firn_calibrator* calibrator) {
 }
 
 firn_artifact* firn_artifact_parse(const uint8_t* bytes, uint64_t length) {
-  auto balance = firn::KeyBalance::Parse({bytes, length});
+  auto balance = firn::Artifact::Parse({bytes, length});
   if (!balance.ok()) return firn::FailedPointer<firn_artifact>(balance.status());
   return new firn_artifact{*std::move(balance)};
 }

@@ -33,7 +33,7 @@ KeyCalibrator::KeyCalibrator(uint32_t layers, uint32_t kv_heads, uint32_t query_
 
 absl::StatusOr<KeyCalibrator> KeyCalibrator::Create(uint32_t layers, uint32_t kv_heads, uint32_t query_heads,
                                                     uint32_t width) {
-  FIRN_RETURN_IF_ERROR(CheckBalanceShape(layers, kv_heads, width));
+  FIRN_RETURN_IF_ERROR(CheckArtifactShape(layers, kv_heads, width));
   if (query_heads == 0 || query_heads % kv_heads != 0) {
     return InvalidArgument("calibration: {} query heads do not divide among {} KV heads", query_heads, kv_heads);
   }
@@ -90,7 +90,7 @@ std::vector<double> KeyCalibrator::Weights(const Head& head) const {
   return weights;
 }
 
-absl::StatusOr<std::shared_ptr<const KeyBalance>> KeyCalibrator::Finish() const {
+absl::StatusOr<std::shared_ptr<const Artifact>> KeyCalibrator::Finish() const {
   std::vector<float> mean, weight;
   mean.reserve(heads_.size() * width_);
   weight.reserve(heads_.size() * width_);
@@ -102,7 +102,7 @@ absl::StatusOr<std::shared_ptr<const KeyBalance>> KeyCalibrator::Finish() const 
     for (double m : heads_[i].key_mean) mean.push_back(static_cast<float>(m));
     for (double w : Weights(heads_[i])) weight.push_back(static_cast<float>(w));
   }
-  return KeyBalance::Create(layers_, kv_heads_, width_, std::move(mean), std::move(weight));
+  return Artifact::CreateBalance(layers_, kv_heads_, width_, std::move(mean), std::move(weight));
 }
 
 }  // namespace firn

@@ -1,4 +1,4 @@
-// Measures the statistics of keys and queries that a KeyBalance artifact is made of.
+// Measures the statistics of keys and queries that an artifact of means and balance weights is made of.
 //
 // Streaming: tokens may come in any number of calls; sums are kept in double precision. Not thread-safe.
 // Source: docs/formats/artifact.md; w = sqrt(std(k) / rms(q)) minimises the expected error of logits for given code
@@ -33,7 +33,7 @@ class KeyCalibrator {
 
   // The artifact. A head that has seen queries is balanced by both; one that has not takes rms(q) as 1, so its keys are
   // divided by the square root of their spread. FailedPrecondition where a layer has had fewer than two tokens.
-  absl::StatusOr<std::shared_ptr<const KeyBalance>> Finish() const;
+  absl::StatusOr<std::shared_ptr<const Artifact>> Finish() const;
 
  private:
   struct Head {

@@ -33,23 +33,23 @@ constexpr BlockShape kKeysOnly{.layers = 32, .heads = 8, .k_width = 128, .v_widt
 
 class OneArtifact : public ArtifactSource {
  public:
-  explicit OneArtifact(std::shared_ptr<const KeyBalance> balance) : balance_(std::move(balance)) {}
-  std::shared_ptr<const KeyBalance> Find(const Digest& digest) const override {
+  explicit OneArtifact(std::shared_ptr<const Artifact> balance) : balance_(std::move(balance)) {}
+  std::shared_ptr<const Artifact> Find(const Digest& digest) const override {
     return digest == balance_->digest() ? balance_ : nullptr;
   }
 
  private:
-  std::shared_ptr<const KeyBalance> balance_;
+  std::shared_ptr<const Artifact> balance_;
 };
 
-std::shared_ptr<const KeyBalance> MadeUpBalance() {
+std::shared_ptr<const Artifact> MadeUpBalance() {
   size_t count = size_t{kBothParts.layers} * kBothParts.heads * kBothParts.k_width;
   std::vector<float> mean(count), weight(count);
   for (size_t i = 0; i < count; ++i) {
     mean[i] = static_cast<float>(i % 5) * 0.1f;
     weight[i] = 0.5f + static_cast<float>(i % 3) * 0.4f;
   }
-  return *KeyBalance::Create(kBothParts.layers, kBothParts.heads, kBothParts.k_width, mean, weight);
+  return *Artifact::CreateBalance(kBothParts.layers, kBothParts.heads, kBothParts.k_width, mean, weight);
 }
 
 struct FreeMemory {
@@ -134,7 +134,7 @@ class Bench {
     std::fprintf(out, "]}\n");
     std::fclose(out);
   }
-  std::shared_ptr<const KeyBalance> balance() const { return balance_; }
+  std::shared_ptr<const Artifact> balance() const { return balance_; }
 
  private:
   uint64_t TotalBytes() const { return blocks_ * block_bytes_; }
@@ -210,7 +210,7 @@ class Bench {
   const std::string only_;
   const uint64_t block_bytes_, blocks_;
   BlockShape shape_ = kBothParts;
-  const std::shared_ptr<const KeyBalance> balance_;
+  const std::shared_ptr<const Artifact> balance_;
   const OneArtifact artifacts_;
   Memory source_, target_;
   double memcpy_gbps_ = 0;

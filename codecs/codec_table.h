@@ -14,18 +14,28 @@
 
 namespace firn {
 
+// How much of a layer a codec must see at once.
+enum class TileScope : uint8_t {
+  kHead,   // Tiles of one head.
+  kLayer,  // One tile a layer: scales or outliers are shared by heads.
+};
+
 struct CodecRow {
   CodecId id;
   std::string_view name;
-  // The classes that the codec's runs can be narrowed to, finest first. Empty for identity, whose class is the
-  // source's.
+  TileScope scope;
+  // Whether it applies the channel transform and the rotation itself; the block driver does it for the others.
+  bool applies_transform;
+  // The classes that the codec's runs can be narrowed to, or that its codes can have, finest first. Empty for identity,
+  // whose class is the source's.
   std::span<const PrecisionClass> classes;
   // The largest relative error ||x - x^|| / ||x|| of normally distributed values of width 64 or more, by entry of
   // `classes`.
   std::span<const float> tolerance;
 
-  // Bytes of one run for `tokens` tokens of one head; the bytes of a layer are as many times more as there are heads.
-  uint64_t (*run_bytes)(const PartCoding& coding, RunKind kind, DType stored, uint32_t width, uint32_t tokens);
+  // Bytes of one run for `tokens` tokens of `heads` heads: of one where the scope is a head, of all where it is a
+  // layer.
+  uint64_t (*run_bytes)(const RunShape& shape, RunKind kind);
   // Where, in the metadata of a tile or of a head, that of `token` begins; planes and whole codes lie evenly, row after
   // row.
   uint64_t (*meta_offset)(const PartCoding& coding, uint32_t width, uint32_t token);

@@ -64,14 +64,14 @@ RawBlock FixedBlock(const GoldenCase& c) {
   return raw;
 }
 
-std::shared_ptr<const KeyBalance> FixedBalance(const BlockShape& shape) {
+std::shared_ptr<const Artifact> FixedBalance(const BlockShape& shape) {
   size_t count = size_t{shape.layers} * shape.heads * shape.k_width;
   std::vector<float> mean(count), weight(count);
   for (size_t i = 0; i < count; ++i) {
     mean[i] = static_cast<float>(static_cast<int>(i * 7 % 11) - 5) / 8;
     weight[i] = static_cast<float>(i * 5 % 13 + 2) / 6;
   }
-  return *KeyBalance::Create(shape.layers, shape.heads, shape.k_width, std::move(mean), std::move(weight));
+  return *Artifact::CreateBalance(shape.layers, shape.heads, shape.k_width, std::move(mean), std::move(weight));
 }
 
 void Append(std::vector<uint8_t>* all, const std::vector<uint8_t>& bytes) {

@@ -43,9 +43,16 @@ absl::Status CheckCoding(const RecordHeader& header, Part part) {
   if (static_cast<uint8_t>(coding.meta_type) > static_cast<uint8_t>(MetaType::kFp32)) {
     return InvalidArgument("metadata type {} of {} is not known", static_cast<int>(coding.meta_type), name);
   }
-  constexpr uint8_t kFlags = PartCoding::kRotated | PartCoding::kCentred | PartCoding::kBalanced;
-  if ((coding.flags & ~kFlags) != 0)
+  if ((coding.flags & ~PartCoding::kFlags) != 0) {
     return InvalidArgument("coding flags {:#x} of {} are not known", coding.flags, name);
+  }
+  if (coding.outliers > PartCoding::kOutliersMax) {
+    return InvalidArgument("{} thousandths of {} are outliers, at most {}", coding.outliers, name,
+                           PartCoding::kOutliersMax);
+  }
+  if (family == CodecFamily::kCodes && ClassOfCodes(coding) == PrecisionClass::kNone) {
+    return InvalidArgument("codes of {} bits for {}: 8, 4, 3 or 2 where the codec has a choice", coding.bits, name);
+  }
   if (family == CodecFamily::kNested && !header.encoded.Has(RunKind::kMeta, part)) {
     if (header.RunBytes(RunMask::Of(RunKind::kP2, part)) > 0)
       return InvalidArgument("{} is nested without metadata", name);
@@ -85,7 +92,8 @@ void WriteCoding(ByteWriter* writer, const PartCoding& coding) {
   writer->Write<uint8_t>(static_cast<uint8_t>(coding.meta_type));
   writer->Write<uint8_t>(coding.flags);
   writer->Write<uint16_t>(coding.group);
-  writer->Write<uint16_t>(0);
+  writer->Write<uint8_t>(coding.bits);
+  writer->Write<uint8_t>(coding.outliers);
   writer->WriteBytes(coding.artifact.span());
 }
 
@@ -93,14 +101,14 @@ Digest ReadDigest(ByteReader* reader) { return Digest::FromBytes(reader->ReadByt
 
 // Every Read of the functions below is within kHeaderBytesMin, which the caller has checked. Returns false where bytes
 // that mean nothing are not zero: they would be lost, and a later version may give them a meaning.
-bool ReadCoding(ByteReader* reader, PartCoding* coding) {
+void ReadCoding(ByteReader* reader, PartCoding* coding) {
   coding->codec = static_cast<CodecId>(reader->Read<uint16_t>());
   coding->meta_type = static_cast<MetaType>(reader->Read<uint8_t>());
   coding->flags = reader->Read<uint8_t>();
   coding->group = reader->Read<uint16_t>();
-  bool zero = reader->Read<uint16_t>() == 0;
+  coding->bits = reader->Read<uint8_t>();
+  coding->outliers = reader->Read<uint8_t>();
   coding->artifact = ReadDigest(reader);
-  return zero;
 }
 
 bool ReadFixed(ByteReader* reader, RecordHeader* header) {
@@ -125,7 +133,7 @@ bool ReadFixed(ByteReader* reader, RecordHeader* header) {
   header->shape.k_width = reader->Read<uint32_t>();
   header->shape.v_width = reader->Read<uint32_t>();
   header->shape.tokens = reader->Read<uint32_t>();
-  for (PartCoding& coding : header->coding) zero &= ReadCoding(reader, &coding);
+  for (PartCoding& coding : header->coding) ReadCoding(reader, &coding);
   for (PartErrors& errors : header->errors) {
     errors.int8 = reader->Read<float>();
     errors.int4 = reader->Read<float>();
@@ -196,8 +204,8 @@ PrecisionClass ClassOfPart(const RecordHeader& header, Part part, RunMask runs) 
     case CodecFamily::kSource:
       if (!runs.Has(RunKind::kWhole, part)) return PrecisionClass::kNone;
       return fp8 ? PrecisionClass::k8Bit : PrecisionClass::kExact;
-    case CodecFamily::kWhole8Bit:
-      return runs.Has(RunKind::kWhole, part) ? PrecisionClass::k8Bit : PrecisionClass::kNone;
+    case CodecFamily::kCodes:
+      return runs.Has(RunKind::kWhole, part) ? ClassOfCodes(header.CodingOf(part)) : PrecisionClass::kNone;
     case CodecFamily::kNested:
       if (!runs.Has(RunKind::kP2, part)) return PrecisionClass::kNone;
       if (!runs.Has(RunKind::kP4, part)) return PrecisionClass::k2Bit;
@@ -207,6 +215,40 @@ PrecisionClass ClassOfPart(const RecordHeader& header, Part part, RunMask runs) 
 }
 
 }  // namespace
+
+PrecisionClass ClassOfCodes(const PartCoding& coding) {
+  switch (coding.codec) {
+    case CodecId::kFp8E4m3:
+    case CodecId::kFp8E5m2:
+      return coding.bits == 0 ? PrecisionClass::k8Bit : PrecisionClass::kNone;
+    case CodecId::kNvFp4:
+    case CodecId::kMxFp4:
+      return coding.bits == 0 ? PrecisionClass::k4Bit : PrecisionClass::kNone;
+    default:
+      break;
+  }
+  for (PrecisionClass c :
+       {PrecisionClass::k8Bit, PrecisionClass::k4Bit, PrecisionClass::k3Bit, PrecisionClass::k2Bit}) {
+    if (static_cast<uint8_t>(c) == coding.bits) return c;
+  }
+  return PrecisionClass::kNone;
+}
+
+float PartErrors::*PartErrors::SlotOf(PrecisionClass c) {
+  switch (c) {
+    case PrecisionClass::k8Bit:
+      return &PartErrors::int8;
+    case PrecisionClass::k4Bit:
+    case PrecisionClass::k3Bit:
+      return &PartErrors::int4;
+    case PrecisionClass::k2Bit:
+      return &PartErrors::int2;
+    case PrecisionClass::kNone:
+    case PrecisionClass::kExact:
+      break;
+  }
+  return nullptr;
+}
 
 uint64_t Identity::ChecksumSeed(uint32_t run_index, uint32_t first_layer) const {
   return ChecksumSeeds(*this).Of(run_index, first_layer);

@@ -46,19 +46,35 @@ class ChecksumSeeds {
 
 // How one part is coded.
 struct PartCoding {
-  static constexpr uint8_t kRotated = 1, kCentred = 2, kBalanced = 4;  // flags
+  // flags: what is done to a row before it is coded, in the order pre-rotary, centred, balanced, rotated; and how.
+  static constexpr uint8_t kRotated = 1;      // The Hadamard transform.
+  static constexpr uint8_t kCentred = 2;      // Less the artifact's mean.
+  static constexpr uint8_t kBalanced = 4;     // Divided by the artifact's weight.
+  static constexpr uint8_t kPreRope = 8;      // The rotary embedding is taken back, by the artifact's frequencies.
+  static constexpr uint8_t kSymmetric = 16;   // A scale without a minimum.
+  static constexpr uint8_t kCalibrated = 32;  // Scales are the artifact's, not the block's own.
+  static constexpr uint8_t kFlags = kRotated | kCentred | kBalanced | kPreRope | kSymmetric | kCalibrated;
+  static constexpr uint8_t kOutliersMax = 50;
+
   CodecId codec = CodecId::kNone;
   MetaType meta_type = MetaType::kNone;
   uint8_t flags = 0;
-  uint16_t group = 0;  // Values that share one scale and minimum; the last group of a row may be shorter.
-  Digest artifact;     // Zero where no artifact is used.
+  uint16_t group = 0;    // Values that share one scale and minimum; the last group of a row may be shorter.
+  uint8_t bits = 0;      // Of one code: 8, 4, 3 or 2 where the codec has a choice, else 0.
+  uint8_t outliers = 0;  // Values kept exactly beside the codes, in thousandths of a vector: 0 to kOutliersMax.
+  Digest artifact{};     // Zero where no artifact is used.
   bool operator==(const PartCoding&) const = default;
 };
 
+// The class of a coding of the family kCodes; kNone where its bits mean none.
+PrecisionClass ClassOfCodes(const PartCoding& coding);
+
 // Relative squared-norm error of a class, ||x - x^|| / ||x|| over the coded tokens of a part; NaN where it was never
-// computed.
+// computed. A coding of 3 bits has its error where one of 4 bits has it.
 struct PartErrors {
   float int8 = 0, int4 = 0, int2 = 0;
+  // Where the error of a class is; null for kNone and kExact.
+  static float PartErrors::*SlotOf(PrecisionClass c);
 };
 
 // One run of the record as it was encoded. `checks` has one CRC for each group of `layers_per_check` consecutive

@@ -65,9 +65,12 @@ Sample NestedSample() {
   header.dtype = DType::kBf16;
   header.shape = {.layers = 3, .heads = 2, .k_width = 16, .v_width = 8, .tokens = 10};
   header.expires_unix_ms = 1'800'000'000'000;
-  header.coding[0] = {CodecId::kNestedToken, MetaType::kBf16, PartCoding::kRotated | PartCoding::kCentred, 16,
-                      Numbered(0xC0)};
-  header.coding[1] = {CodecId::kNestedChannel, MetaType::kFp32, 0, 64, {}};
+  header.coding[0] = {.codec = CodecId::kNestedToken,
+                      .meta_type = MetaType::kBf16,
+                      .flags = PartCoding::kRotated | PartCoding::kCentred,
+                      .group = 16,
+                      .artifact = Numbered(0xC0)};
+  header.coding[1] = {.codec = CodecId::kNestedChannel, .meta_type = MetaType::kFp32, .group = 64};
   header.errors[0] = {0.25f, 0.5f, 1.0f};
   header.errors[1] = {0.125f, std::numeric_limits<float>::quiet_NaN(), 2.0f};
   for (Part part : kParts) {

@@ -58,9 +58,10 @@ struct TileMemory {
   std::array<std::vector<uint8_t>, kRunKinds> runs;
 
   TileMemory() = default;
-  TileMemory(const CodecRow& row, const PartCoding& coding, DType stored, uint32_t width, uint32_t tokens) {
+  TileMemory(const CodecRow& row, const PartCoding& coding, DType stored, uint32_t width, uint32_t tokens,
+             uint32_t heads = 1) {
     for (uint32_t kind = 0; kind < kRunKinds; ++kind) {
-      runs[kind].assign(row.run_bytes(coding, static_cast<RunKind>(kind), stored, width, tokens), 0xEE);
+      runs[kind].assign(row.run_bytes({coding, stored, width, tokens, heads}, static_cast<RunKind>(kind)), 0xEE);
     }
   }
   void Attach(EncodeTile* tile) {
@@ -99,33 +100,68 @@ struct TestTransform {
   }
 };
 
-// The codings of a row that tests try, for values of a width.
-inline std::vector<PartCoding> TestCodings(const CodecRow& row) {
-  PartCoding coding;
-  coding.codec = row.id;
-  if (FamilyOf(row.id) != CodecFamily::kNested) {
-    coding.meta_type = row.classes.empty() ? MetaType::kNone : MetaType::kFp32;
-    return {coding};
-  }
+// The codings of a row that tests try, for values of a width: every combination of parameters that the row accepts.
+inline std::vector<PartCoding> TestCodings(const CodecRow& row, uint32_t width = 128) {
   std::vector<PartCoding> codings;
-  for (MetaType type : {MetaType::kFp16, MetaType::kBf16, MetaType::kFp32}) {
-    coding.meta_type = type;
-    for (uint16_t group : {32, 64, 128, 24, 4096}) {
-      coding.group = group;
-      for (uint8_t flags : {0, +PartCoding::kRotated, 7}) {
-        coding.flags = flags;
-        coding.artifact = {};
-        if (flags == 7) coding.artifact.bytes[0] = 1;
-        if (row.validate(coding, DType::kFp16, 128).ok()) codings.push_back(coding);
+  auto add = [&](const PartCoding& coding) {
+    if (!row.validate(coding, DType::kFp16, width).ok()) return;
+    if (FamilyOf(row.id) == CodecFamily::kCodes && ClassOfCodes(coding) == PrecisionClass::kNone) return;
+    // Rows that take no notice of a parameter accept any: one will do.
+    codings.push_back(coding);
+  };
+  constexpr uint8_t kAll = PartCoding::kRotated | PartCoding::kCentred | PartCoding::kBalanced;
+  const std::vector<uint8_t> own_flags = row.applies_transform
+                                             ? std::vector<uint8_t>{0, PartCoding::kRotated, kAll}
+                                             : std::vector<uint8_t>{0, PartCoding::kSymmetric, PartCoding::kCalibrated};
+  for (MetaType type : {MetaType::kNone, MetaType::kFp16, MetaType::kBf16, MetaType::kFp32}) {
+    for (uint16_t group : {0, 32, 64, 128, 24, 4096}) {
+      for (uint8_t flags : own_flags) {
+        for (uint8_t bits : {0, 2, 3, 4, 8}) {
+          for (uint8_t outliers : {0, 10, 50}) {
+            PartCoding coding;
+            coding.codec = row.id;
+            coding.meta_type = type;
+            coding.flags = flags;
+            coding.group = group;
+            coding.bits = bits;
+            coding.outliers = outliers;
+            if ((flags & (PartCoding::kCentred | PartCoding::kCalibrated)) != 0) coding.artifact.bytes[0] = 1;
+            add(coding);
+          }
+        }
       }
     }
   }
   return codings;
 }
 
+// Codebooks and a scale of a made-up artifact, for a coding that asks for them.
+struct TestModel {
+  std::vector<float> levels, decoded;
+  float scale = 0;
+
+  explicit TestModel(const PartCoding& coding) {
+    if (coding.bits > 0 && coding.bits <= 4) {
+      int count = 1 << coding.bits;
+      for (int i = 0; i < count; ++i) {
+        float x = (2.0f * static_cast<float>(i) + 1.0f) / static_cast<float>(count) - 1.0f;
+        levels.push_back(x * (0.4f + 0.6f * x * x));  // Denser in the middle.
+        decoded.push_back(levels.back() * 1.0625f + 0.015625f);
+      }
+    }
+    if ((coding.flags & PartCoding::kCalibrated) != 0) scale = 0.03125f;
+  }
+  ModelData view() const {
+    return {.levels = levels.empty() ? nullptr : levels.data(),
+            .decoded = decoded.empty() ? nullptr : decoded.data(),
+            .scale = scale};
+  }
+};
+
 inline std::string Describe(const PartCoding& coding, uint32_t width, uint32_t tokens) {
-  return fmt::format("codec {} meta {} group {} flags {} width {} tokens {}", static_cast<int>(coding.codec),
-                     static_cast<int>(coding.meta_type), coding.group, coding.flags, width, tokens);
+  return fmt::format("codec {} meta {} group {} flags {} bits {} outliers {} width {} tokens {}",
+                     static_cast<int>(coding.codec), static_cast<int>(coding.meta_type), coding.group, coding.flags,
+                     coding.bits, coding.outliers, width, tokens);
 }
 
 }  // namespace firn

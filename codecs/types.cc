@@ -60,8 +60,12 @@ CodecFamily FamilyOf(CodecId codec) {
   };
   static constexpr Row kRows[] = {
       {CodecId::kNone, CodecFamily::kAbsent},          {CodecId::kIdentity, CodecFamily::kSource},
-      {CodecId::kFp8E4m3, CodecFamily::kWhole8Bit},    {CodecId::kFp8E5m2, CodecFamily::kWhole8Bit},
+      {CodecId::kFp8E4m3, CodecFamily::kCodes},        {CodecId::kFp8E5m2, CodecFamily::kCodes},
       {CodecId::kNestedChannel, CodecFamily::kNested}, {CodecId::kNestedToken, CodecFamily::kNested},
+      {CodecId::kIntToken, CodecFamily::kCodes},       {CodecId::kIntChannel, CodecFamily::kCodes},
+      {CodecId::kIntTensor, CodecFamily::kCodes},      {CodecId::kNuqChannel, CodecFamily::kCodes},
+      {CodecId::kNuqToken, CodecFamily::kCodes},       {CodecId::kNvFp4, CodecFamily::kCodes},
+      {CodecId::kMxFp4, CodecFamily::kCodes},
   };
   for (const Row& row : kRows) {
     if (row.codec == codec) return row.family;

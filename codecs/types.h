@@ -47,12 +47,12 @@ inline constexpr Part kParts[] = {Part::kK, Part::kV};
 // A run: one contiguous sequence of bytes of a record, the unit that moves, is dropped and is checksummed (layer by
 // layer).
 enum class RunKind : uint8_t {
-  kMeta = 0,   // Scales, minima: without it nothing decodes.
+  kMeta = 0,   // Scales, minima, outliers: without it nothing decodes.
   kExact = 1,  // Attention sinks: the first tokens at source precision, [layer][head][token][channel].
   kP2 = 2,     // The top two bits of the nested code.
   kP4 = 3,     // The next two.
   kP8 = 4,     // The low four.
-  kWhole = 5,  // Codes of a format that is not nested: FP16, BF16, FP8, opaque bytes.
+  kWhole = 5,  // Codes of a format that is not nested: FP16, BF16, FP8, integers, codebook entries, opaque bytes.
 };
 inline constexpr uint32_t kRunKinds = 6;
 inline constexpr uint32_t kRunIds = kRunKinds * 2;
@@ -133,16 +133,26 @@ enum class CodecId : uint16_t {
   kFp8E5m2 = 3,
   kNestedChannel = 16,  // Offset nested, groups of G tokens of one channel.
   kNestedToken = 17,    // Offset nested, groups of G channels of one token; rotation, centring, balance by flags.
+  // Plain integers of PartCoding::bits bits, with a scale and a minimum, or a scale alone.
+  kIntToken = 32,    // A scale for each G channels of one token.
+  kIntChannel = 33,  // A scale for each G tokens of one channel.
+  kIntTensor = 34,   // A scale a layer: all heads, tokens and channels of the part.
+  // Non-uniform codebooks of 2^bits levels from an artifact, with exact outliers (KVQuant).
+  kNuqChannel = 40,  // Calibrated centre and reach of each channel.
+  kNuqToken = 41,    // Centre and reach of each token, over all heads.
+  // Blocks of 4-bit floating-point numbers.
+  kNvFp4 = 48,  // E2M1 in blocks of 16, a scale E4M3 a block, one FP32 scale a head.
+  kMxFp4 = 49,  // E2M1 in blocks of 32, a scale E8M0 a block.
 };
 
 // What a coding's runs mean, as far as records need it: a new codec joins a family, and nothing outside its row
 // changes.
 enum class CodecFamily : uint8_t {
-  kUnknown = 0,    // An id this build does not know.
-  kAbsent = 1,     // No values.
-  kSource = 2,     // kWhole holds the source bytes: exact, or 8 bit where the source is FP8.
-  kWhole8Bit = 3,  // kWhole holds 8-bit codes.
-  kNested = 4,     // kP2, kP4, kP8 hold the planes of one 8-bit code.
+  kUnknown = 0,  // An id this build does not know.
+  kAbsent = 1,   // No values.
+  kSource = 2,   // kWhole holds the source bytes: exact, or 8 bit where the source is FP8.
+  kCodes = 3,    // kWhole holds codes of one width, PartCoding::bits.
+  kNested = 4,   // kP2, kP4, kP8 hold the planes of one 8-bit code.
 };
 CodecFamily FamilyOf(CodecId codec);
 

@@ -3,12 +3,14 @@
 #include <limits>
 
 #include "base/status.h"
+#include "codecs/block/conditioner.h"
 #include "codecs/block/error_sampler.h"
 #include "codecs/block/head_decoder.h"
 #include "codecs/block/layer_checks.h"
 #include "codecs/block/run_cursor.h"
 #include "codecs/block/source_rows.h"
 #include "codecs/block_codec.h"
+#include "codecs/numeric/convert.h"
 
 namespace firn {
 namespace {
@@ -16,10 +18,11 @@ namespace {
 // Encodes one part, head by head and tile by tile.
 class PartEncoder {
  public:
-  PartEncoder(PartGeometry geometry, HeadTransform transform, SourceRows rows, PrecisionClass finest, RunMask runs,
-              const MutableRuns& to, LayerChecks* checks)
+  PartEncoder(PartGeometry geometry, HeadTransform transform, Conditioner conditioner, SourceRows rows,
+              PrecisionClass finest, RunMask runs, const MutableRuns& to, LayerChecks* checks)
       : geometry_(geometry),
         transform_(std::move(transform)),
+        conditioner_(std::move(conditioner)),
         rows_(std::move(rows)),
         sampler_(geometry_, finest),
         writers_{Writer(runs, to, RunKind::kMeta), Writer(runs, to, RunKind::kExact),
@@ -35,12 +38,19 @@ class PartEncoder {
   absl::StatusOr<PartErrors> Run(float before, bool survey) {
     for (uint32_t layer = 0; layer < geometry_.shape().layers; ++layer) {
       CopySourceScales(layer);
+      Survey found;
       for (uint32_t head = 0; head < geometry_.shape().heads; ++head) {
-        Survey found;
-        EncodeHead(layer, head, survey ? &found : nullptr);
-        if (found.non_finite || found.out_of_range || found.needs_float) {
-          return Aborted("values of layer {}, head {} do not fit the metadata planned for them", layer, head);
+        rows_.SelectHead(layer, head);
+        CopyExactRows(layer, head);
+        if (geometry_.layer_scope()) {
+          GatherHead(layer, head);
+        } else {
+          EncodeHead(layer, head, survey ? &found : nullptr);
         }
+      }
+      if (geometry_.layer_scope() && geometry_.coded_tokens() > 0) EncodeLayer(layer, survey ? &found : nullptr);
+      if (found.non_finite || found.out_of_range || found.needs_float) {
+        return Aborted("values of layer {} do not fit the metadata planned for them", layer);
       }
       checks_->AddLayer(geometry_.part());
     }
@@ -65,40 +75,93 @@ class PartEncoder {
           geometry_.shape().heads * sizeof(float));
   }
 
-  void EncodeHead(uint32_t layer, uint32_t head, Survey* survey) {
-    rows_.SelectHead(layer, head);
-    if (geometry_.exact_tokens() > 0) {
-      Write(RunKind::kExact, geometry_.ExactOffset(layer, head), rows_.ExactRows(),
-            geometry_.HeadBytes(RunKind::kExact));
-    }
+  void CopyExactRows(uint32_t layer, uint32_t head) {
+    if (geometry_.exact_tokens() == 0) return;
+    Write(RunKind::kExact, geometry_.ExactOffset(layer, head), rows_.ExactRows(), geometry_.HeadBytes(RunKind::kExact));
+  }
+
+  EncodeTile TileOf(Survey* survey) const {
     EncodeTile tile;
     tile.coding = &geometry_.coding();
     tile.width = geometry_.shape().width;
-    tile.in = rows_.type();
-    tile.transform = transform_.For(layer, head);
+    tile.stored = geometry_.stored();
     tile.survey = survey;
+    return tile;
+  }
+
+  // Where the runs of a tile are written; Commit brings them there.
+  void BeginRuns(uint32_t layer, uint32_t head, uint32_t token, EncodeTile* tile) {
+    for (uint32_t k = 0; k < kRunKinds; ++k) {
+      RunKind kind = static_cast<RunKind>(k);
+      uint64_t bytes = written_[k] ? geometry_.TileBytes(kind, tile->tokens) : 0;
+      tile->runs[k] = bytes > 0 ? writers_[k].Begin(geometry_.Offset(kind, layer, head, token), bytes) : nullptr;
+    }
+  }
+  void CommitRuns() {
+    for (WriteCursor& cursor : writers_) cursor.Commit();
+  }
+
+  void EncodeHead(uint32_t layer, uint32_t head, Survey* survey) {
+    EncodeTile tile = TileOf(survey);
+    ChannelTransform transform = transform_.For(layer, head);
+    tile.transform = conditioner_.ForCodec(transform);
+    tile.model = transform_.ModelOf(layer, head);
     uint32_t coded = geometry_.coded_tokens();
     for (uint32_t token = 0; token < coded; token += tile.tokens) {
       tile.tokens = std::min(geometry_.tile_tokens(), coded - token);
-      tile.source = rows_.Rows(token, tile.tokens);
-      for (uint32_t k = 0; k < kRunKinds; ++k) {
-        RunKind kind = static_cast<RunKind>(k);
-        uint64_t bytes = written_[k] ? geometry_.TileBytes(kind, tile.tokens) : 0;
-        tile.runs[k] = bytes > 0 ? writers_[k].Begin(geometry_.Offset(kind, layer, head, token), bytes) : nullptr;
+      const uint8_t* values = rows_.Rows(token, tile.tokens);
+      tile.source = values;
+      tile.in = rows_.type();
+      if (conditioner_.active()) {
+        tile.source =
+            reinterpret_cast<const uint8_t*>(conditioner_.Forward(values, rows_.type(), transform, token, tile.tokens));
+        tile.in = DType::kFp32;
       }
+      BeginRuns(layer, head, token, &tile);
       geometry_.row().encode(tile);
-      sampler_.Observe(tile, (uint64_t{layer} * geometry_.shape().heads + head) * coded + token);
-      for (WriteCursor& cursor : writers_) cursor.Commit();
+      sampler_.Observe(tile, (uint64_t{layer} * geometry_.shape().heads + head) * coded + token, token, values,
+                       rows_.type(), conditioner_, transform);
+      CommitRuns();
     }
+  }
+
+  // Takes a head's rows into the layer that will be encoded whole.
+  void GatherHead(uint32_t layer, uint32_t head) {
+    uint32_t coded = geometry_.coded_tokens();
+    if (coded == 0) return;
+    uint64_t head_values = uint64_t{coded} * geometry_.shape().width;
+    layer_values_.resize(head_values * geometry_.shape().heads);
+    layer_rows_.resize(layer_values_.size());
+    const uint8_t* values = rows_.Rows(0, coded);
+    ConvertValues(values, rows_.type(), head_values, DType::kFp32,
+                  reinterpret_cast<uint8_t*>(layer_values_.data() + head * head_values));
+    conditioner_.ForwardTo(values, rows_.type(), transform_.For(layer, head), 0, coded,
+                           layer_rows_.data() + head * head_values);
+  }
+
+  void EncodeLayer(uint32_t layer, Survey* survey) {
+    EncodeTile tile = TileOf(survey);
+    tile.tokens = geometry_.coded_tokens();
+    tile.heads = geometry_.shape().heads;
+    tile.in = DType::kFp32;
+    tile.source = reinterpret_cast<const uint8_t*>(layer_rows_.data());
+    tile.transform = conditioner_.ForCodec(transform_.For(layer, 0));
+    tile.model = transform_.ModelOf(layer, 0);
+    BeginRuns(layer, 0, 0, &tile);
+    geometry_.row().encode(tile);
+    sampler_.ObserveLayer(tile, layer, layer_values_.data(), conditioner_, &transform_);
+    CommitRuns();
   }
 
   const PartGeometry geometry_;
   HeadTransform transform_;
+  Conditioner conditioner_;
   SourceRows rows_;
   ErrorSampler sampler_;
   std::array<WriteCursor, kRunKinds> writers_;
   std::array<bool, kRunKinds> written_{};
   LayerChecks* const checks_;
+  std::vector<float> layer_values_, layer_rows_;  // [head][coded token][channel], before and after conditioning.
 };
 
 RunMask RunsOfPart(RunMask runs, Part part) {
@@ -109,23 +172,24 @@ RunMask RunsOfPart(RunMask runs, Part part) {
 
 // The error that a source part's values have already, at the class that is at hand.
 float ErrorBefore(const RecordHeader& header, Part part, PrecisionClass available) {
-  const PartErrors& errors = header.errors[static_cast<size_t>(part)];
-  float error = available == PrecisionClass::k8Bit   ? errors.int8
-                : available == PrecisionClass::k4Bit ? errors.int4
-                : available == PrecisionClass::k2Bit ? errors.int2
-                                                     : 0;
+  auto slot = PartErrors::SlotOf(available);
+  float error = slot == nullptr ? 0 : header.errors[static_cast<size_t>(part)].*slot;
   return error > 0 ? error : 0;
 }
 
 absl::Status EncodePart(const EncodedBlock& source, const EncodeSpec& spec, const ArtifactSource& artifacts, Part part,
                         bool survey, RecordHeader* header, const MutableRuns& runs, LayerChecks* checks) {
   FIRN_ASSIGN_OR_RETURN(PartGeometry geometry, PartGeometry::Of(*header, part));
-  FIRN_ASSIGN_OR_RETURN(auto transform, HeadTransform::Create(geometry.coding(), geometry.shape(), spec.balance));
+  FIRN_ASSIGN_OR_RETURN(auto artifact, ArtifactFor(geometry.coding(), spec, artifacts));
+  FIRN_ASSIGN_OR_RETURN(auto transform,
+                        HeadTransform::Create(geometry.coding(), geometry.shape(), std::move(artifact)));
+  Conditioner conditioner(geometry, transform, header->first_token + header->exact_tokens);
   FIRN_ASSIGN_OR_RETURN(auto rows,
                         SourceRows::Create(source, part, artifacts, header->exact_tokens, geometry.is_source()));
   PrecisionClass finest = ClassOfPart(ClassOf(*header, header->encoded), part);
   float before = ErrorBefore(*source.header, part, rows.decoder().precision());
-  PartEncoder encoder(geometry, std::move(transform), std::move(rows), finest, header->encoded, runs, checks);
+  PartEncoder encoder(geometry, std::move(transform), std::move(conditioner), std::move(rows), finest, header->encoded,
+                      runs, checks);
   FIRN_ASSIGN_OR_RETURN(header->errors[static_cast<size_t>(part)], encoder.Run(before, survey));
   return absl::OkStatus();
 }

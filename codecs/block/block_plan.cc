@@ -9,8 +9,22 @@
 namespace firn {
 namespace {
 
-// The next finer class that some codec has.
+// The next finer class that the ladder has.
 PrecisionClass RoundedUp(PrecisionClass c) { return c == PrecisionClass::k3Bit ? PrecisionClass::k4Bit : c; }
+
+// The class that a part is to get: what the spec has a rule for, or a rung of the ladder.
+PrecisionClass TargetOf(const EncodeSpec& spec, Part part) {
+  PrecisionClass target = ClassOfPart(spec.target, part);
+  return spec.RuleFor(part, target) != nullptr ? target : RoundedUp(target);
+}
+
+PartCoding CodingOf(const CodingRule& rule, DType dtype) {
+  PartCoding coding = rule.coding;
+  if (coding.meta_type == MetaType::kNone) {
+    coding.meta_type = dtype == DType::kBf16 ? MetaType::kBf16 : MetaType::kFp16;
+  }
+  return coding;
+}
 
 absl::StatusOr<PartCoding> NestedCoding(const EncodeSpec& spec, Part part, DType dtype, uint32_t width) {
   PartCoding coding;
@@ -32,8 +46,9 @@ absl::StatusOr<PartCoding> NestedCoding(const EncodeSpec& spec, Part part, DType
   return coding;
 }
 
-bool SameButForMetaType(const PartCoding& a, const PartCoding& b) {
-  return a.codec == b.codec && a.flags == b.flags && a.group == b.group && a.artifact == b.artifact;
+bool SameButForMetaType(PartCoding a, const PartCoding& b) {
+  a.meta_type = b.meta_type;
+  return a == b;
 }
 
 // The coding that a part gets; the source's own where its runs need only be kept or dropped.
@@ -41,8 +56,12 @@ absl::StatusOr<PartCoding> CodingFor(const RecordHeader& header, const EncodeSpe
                                      PrecisionClass available) {
   const PartCoding& own = header.CodingOf(part);
   uint32_t width = header.shape.part(part).width;
-  PrecisionClass target = RoundedUp(ClassOfPart(spec.target, part));
-  if (width == 0 || header.dtype == DType::kBytes || target >= available) return own;
+  PrecisionClass target = TargetOf(spec, part);
+  if (width == 0 || header.dtype == DType::kBytes || !MayRecode(available, target)) return own;
+  if (const CodingRule* rule = spec.RuleFor(part, target)) {
+    PartCoding coding = CodingOf(*rule, header.dtype);
+    return SameButForMetaType(coding, own) ? own : coding;
+  }
   if (target == PrecisionClass::k8Bit && spec.use_fp8) {
     PartCoding coding;
     coding.codec = CodecId::kFp8E4m3;
@@ -55,22 +74,33 @@ absl::StatusOr<PartCoding> CodingFor(const RecordHeader& header, const EncodeSpe
 
 // What the values of a part ask of the metadata type.
 absl::StatusOr<Survey> SurveyPart(const EncodedBlock& source, const RecordHeader& planned, Part part,
-                                  const ArtifactSource& artifacts, std::shared_ptr<const KeyBalance> balance) {
+                                  const ArtifactSource& artifacts, const EncodeSpec& spec) {
   FIRN_ASSIGN_OR_RETURN(PartGeometry geometry, PartGeometry::Of(planned, part));
-  FIRN_ASSIGN_OR_RETURN(auto transform, HeadTransform::Create(geometry.coding(), geometry.shape(), std::move(balance)));
+  FIRN_ASSIGN_OR_RETURN(auto artifact, ArtifactFor(geometry.coding(), spec, artifacts));
+  FIRN_ASSIGN_OR_RETURN(auto transform,
+                        HeadTransform::Create(geometry.coding(), geometry.shape(), std::move(artifact)));
+  Conditioner conditioner(geometry, transform, planned.first_token + planned.exact_tokens);
   FIRN_ASSIGN_OR_RETURN(auto rows, SourceRows::Create(source, part, artifacts, planned.exact_tokens, false));
   Survey survey;
   EncodeTile tile;
   tile.coding = &geometry.coding();
   tile.width = geometry.shape().width;
-  tile.in = rows.type();
+  tile.stored = geometry.stored();
   for (uint32_t layer = 0; layer < geometry.shape().layers; ++layer) {
     for (uint32_t head = 0; head < geometry.shape().heads; ++head) {
-      tile.transform = transform.For(layer, head);
+      ChannelTransform channels = transform.For(layer, head);
+      tile.transform = conditioner.ForCodec(channels);
+      tile.model = transform.ModelOf(layer, head);
       rows.SelectHead(layer, head);
       for (uint32_t token = 0; token < geometry.coded_tokens(); token += tile.tokens) {
         tile.tokens = std::min(geometry.tile_tokens(), geometry.coded_tokens() - token);
         tile.source = rows.Rows(token, tile.tokens);
+        tile.in = rows.type();
+        if (conditioner.active()) {
+          tile.source = reinterpret_cast<const uint8_t*>(
+              conditioner.Forward(tile.source, rows.type(), channels, token, tile.tokens));
+          tile.in = DType::kFp32;
+        }
         survey.Join(geometry.row().survey(tile));
         if (survey.non_finite || survey.out_of_range) return survey;
       }
@@ -137,6 +167,28 @@ absl::Status CheckSpec(const EncodeSpec& spec, const RecordHeader& header) {
 
 }  // namespace
 
+const CodingRule* EncodeSpec::RuleFor(Part part, PrecisionClass at) const {
+  for (const CodingRule& rule : rules[static_cast<size_t>(part)]) {
+    if (rule.at == at) return &rule;
+  }
+  return nullptr;
+}
+
+absl::StatusOr<std::shared_ptr<const Artifact>> ArtifactFor(const PartCoding& coding, const EncodeSpec& spec,
+                                                            const ArtifactSource& artifacts) {
+  if (spec.balance != nullptr && spec.balance->digest() == coding.artifact) return spec.balance;
+  for (const auto& rules : spec.rules) {
+    for (const CodingRule& rule : rules) {
+      if (rule.artifact != nullptr && rule.artifact->digest() == coding.artifact) return rule.artifact;
+    }
+  }
+  return FindArtifact(coding, artifacts);
+}
+
+bool MayRecode(PrecisionClass available, PrecisionClass to) {
+  return to < available && available > PrecisionClass::k3Bit;
+}
+
 absl::StatusOr<EncodePlan> PlanEncode(const EncodedBlock& source, const EncodeSpec& spec) {
   if (source.header == nullptr) return InvalidArgument("a block without a header");
   const RecordHeader& header = *source.header;
@@ -170,7 +222,7 @@ absl::StatusOr<EncodePlan> PrepareEncode(const EncodedBlock& source, const Encod
   for (Part part : kParts) {
     PartCoding& coding = planned.coding[static_cast<size_t>(part)];
     if (coding == source.header->CodingOf(part)) continue;
-    FIRN_ASSIGN_OR_RETURN(Survey survey, SurveyPart(source, planned, part, artifacts, spec.balance));
+    FIRN_ASSIGN_OR_RETURN(Survey survey, SurveyPart(source, planned, part, artifacts, spec));
     if (survey.non_finite || survey.out_of_range) {
       return NarrowingPlan(source, spec.target, RecordHeader::kNonFinite);
     }
@@ -184,8 +236,8 @@ bool CanNarrow(const EncodedBlock& source, ClassPair target) {
   ClassPair reached = ClassOf(*source.header, RunsFor(*source.header, target) & source.present);
   for (Part part : kParts) {
     if (source.header->shape.part(part).width == 0) continue;
-    PrecisionClass wanted = RoundedUp(ClassOfPart(target, part));
-    if (wanted == PrecisionClass::kNone || ClassOfPart(reached, part) != wanted) return false;
+    PrecisionClass wanted = ClassOfPart(target, part), is = ClassOfPart(reached, part);
+    if (wanted == PrecisionClass::kNone || (is != wanted && is != RoundedUp(wanted))) return false;
   }
   return true;
 }

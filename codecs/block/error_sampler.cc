@@ -9,8 +9,9 @@
 namespace firn {
 
 ErrorSampler::ErrorSampler(const PartGeometry& geometry, PrecisionClass finest) : geometry_(geometry) {
+  bool one = FamilyOf(geometry.coding().codec) == CodecFamily::kCodes;
   for (PrecisionClass c : geometry.row().classes) {
-    if (c <= finest) classes_.push_back(c);
+    if (one ? c == ClassOfCodes(geometry.coding()) : c <= finest) classes_.push_back(c);
   }
   sums_.resize(classes_.size());
   const PartShape& shape = geometry.shape();
@@ -21,37 +22,63 @@ ErrorSampler::ErrorSampler(const PartGeometry& geometry, PrecisionClass finest) 
   decoded_.resize(shape.width);
 }
 
-void ErrorSampler::Observe(const EncodeTile& tile, uint64_t first_row) {
+void ErrorSampler::Observe(const EncodeTile& tile, uint64_t first_row, uint32_t first_token, const uint8_t* values,
+                           DType type, const Conditioner& conditioner, const ChannelTransform& transform) {
   if (classes_.empty()) return;
+  const CodecRow& row = geometry_.row();
+  uint32_t width = tile.width;
   for (; next_row_ < first_row + tile.tokens; next_row_ += stride_) {
-    ObserveRow(tile, static_cast<uint32_t>(next_row_ - first_row));
+    auto token = static_cast<uint32_t>(next_row_ - first_row);
+    ConvertValues(values + uint64_t{token} * width * DTypeBytes(type), type, width, DType::kFp32,
+                  reinterpret_cast<uint8_t*>(source_.data()));
+    DecodeTile decode = DecodeOf(tile, 1);
+    decode.target = reinterpret_cast<uint8_t*>(decoded_.data());
+    for (uint32_t k = 0; k < kRunKinds; ++k) {
+      RunKind kind = static_cast<RunKind>(k);
+      if (tile.runs[k] == nullptr) continue;
+      decode.runs[k] = tile.runs[k] + (kind == RunKind::kMeta ? row.meta_offset(*tile.coding, width, token)
+                                                              : geometry_.TileBytes(kind, token));
+    }
+    for (size_t i = 0; i < classes_.size(); ++i) {
+      decode.precision = classes_[i];
+      row.decode(decode);
+      conditioner.Backward(decoded_.data(), transform, first_token + token, 1);
+      AddSquaredError(source_.data(), decoded_.data(), width, &sums_[i]);
+    }
   }
 }
 
-void ErrorSampler::ObserveRow(const EncodeTile& tile, uint32_t token) {
-  const CodecRow& row = geometry_.row();
-  uint32_t width = tile.width;
-  ConvertValues(tile.source + uint64_t{token} * width * DTypeBytes(tile.in), tile.in, width, DType::kFp32,
-                reinterpret_cast<uint8_t*>(source_.data()));
-  DecodeTile decode;
-  decode.coding = tile.coding;
-  decode.width = width;
-  decode.tokens = 1;
-  decode.stored = geometry_.stored();
-  decode.out = DType::kFp32;
+void ErrorSampler::ObserveLayer(const EncodeTile& tile, uint32_t layer, const float* values,
+                                const Conditioner& conditioner, HeadTransform* transform) {
+  uint32_t layers = geometry_.shape().layers, step = (layers + kLayersWanted - 1) / kLayersWanted;
+  if (classes_.empty() || layer % step != 0) return;
+  uint64_t head_values = uint64_t{tile.tokens} * tile.width;
+  decoded_.resize(head_values * tile.heads);
+  DecodeTile decode = DecodeOf(tile, tile.tokens);
   decode.target = reinterpret_cast<uint8_t*>(decoded_.data());
-  decode.transform = tile.transform;
-  for (uint32_t k = 0; k < kRunKinds; ++k) {
-    RunKind kind = static_cast<RunKind>(k);
-    if (tile.runs[k] == nullptr) continue;
-    decode.runs[k] = tile.runs[k] + (kind == RunKind::kMeta ? row.meta_offset(*tile.coding, width, token)
-                                                            : geometry_.TileBytes(kind, token));
-  }
+  std::copy(tile.runs.begin(), tile.runs.end(), decode.runs.begin());
   for (size_t i = 0; i < classes_.size(); ++i) {
     decode.precision = classes_[i];
-    row.decode(decode);
-    AddSquaredError(source_.data(), decoded_.data(), width, &sums_[i]);
+    geometry_.row().decode(decode);
+    for (uint32_t head = 0; head < tile.heads; ++head) {
+      float* rows = decoded_.data() + head * head_values;
+      conditioner.Backward(rows, transform->For(layer, head), 0, tile.tokens);
+      AddSquaredError(values + head * head_values, rows, head_values, &sums_[i]);
+    }
   }
+}
+
+DecodeTile ErrorSampler::DecodeOf(const EncodeTile& tile, uint32_t tokens) const {
+  DecodeTile decode;
+  decode.coding = tile.coding;
+  decode.width = tile.width;
+  decode.tokens = tokens;
+  decode.heads = tile.heads;
+  decode.stored = geometry_.stored();
+  decode.out = DType::kFp32;
+  decode.transform = tile.transform;
+  decode.model = tile.model;
+  return decode;
 }
 
 PartErrors ErrorSampler::Errors(float before) const {
@@ -62,7 +89,9 @@ PartErrors ErrorSampler::Errors(float before) const {
     float error = sums_[static_cast<size_t>(at - classes_.begin())].Relative();
     return before > 0 ? std::sqrt(error * error + before * before) : error;
   };
-  return {error_of(PrecisionClass::k8Bit), error_of(PrecisionClass::k4Bit), error_of(PrecisionClass::k2Bit)};
+  PartErrors errors{kUnknown, kUnknown, kUnknown};
+  for (PrecisionClass c : classes_) errors.*PartErrors::SlotOf(c) = error_of(c);
+  return errors;
 }
 
 }  // namespace firn

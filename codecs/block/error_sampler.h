@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "codecs/block/conditioner.h"
 #include "codecs/block/part_geometry.h"
 #include "codecs/block/squared_error.h"
 
@@ -18,16 +19,23 @@ class ErrorSampler {
   // Measures the classes of the row that are not finer than `finest`.
   ErrorSampler(const PartGeometry& geometry, PrecisionClass finest);
 
-  // `tile`, just encoded, begins with row `first_row` of the part, counted over all layers and heads.
-  void Observe(const EncodeTile& tile, uint64_t first_row);
+  // `tile`, just encoded, begins with row `first_row` of the part, counted over all layers and heads, and with the
+  // coded token `first_token` of its head. `values` are its rows before conditioning, of type `type`.
+  void Observe(const EncodeTile& tile, uint64_t first_row, uint32_t first_token, const uint8_t* values, DType type,
+               const Conditioner& conditioner, const ChannelTransform& transform);
+  // The same for a tile of a layer's heads, whose rows before conditioning are FP32; some layers are looked at, whole.
+  void ObserveLayer(const EncodeTile& tile, uint32_t layer, const float* values, const Conditioner& conditioner,
+                    HeadTransform* transform);
   // NaN for classes that were not measured. `before` is the error that the source values had already.
   PartErrors Errors(float before) const;
 
  private:
-  void ObserveRow(const EncodeTile& tile, uint32_t token);
+  // What decodes `tokens` rows of what `tile` encoded; runs, target and class are the caller's.
+  DecodeTile DecodeOf(const EncodeTile& tile, uint32_t tokens) const;
 
   static constexpr uint64_t kRowsWanted = 64;
   static constexpr uint64_t kStrideMax = 255;
+  static constexpr uint32_t kLayersWanted = 4;
 
   const PartGeometry& geometry_;
   std::vector<PrecisionClass> classes_;

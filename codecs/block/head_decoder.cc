@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/status.h"
+#include "codecs/numeric/convert.h"
 
 namespace firn {
 
@@ -16,8 +17,10 @@ absl::StatusOr<HeadDecoder> HeadDecoder::Create(const EncodedBlock& block, Part 
                     part == Part::kK ? "K" : "V");
   }
   FIRN_ASSIGN_OR_RETURN(PartGeometry geometry, PartGeometry::Of(header, part));
-  FIRN_ASSIGN_OR_RETURN(auto balance, FindBalance(geometry.coding(), artifacts));
-  FIRN_ASSIGN_OR_RETURN(auto transform, HeadTransform::Create(geometry.coding(), geometry.shape(), std::move(balance)));
+  FIRN_ASSIGN_OR_RETURN(auto artifact, FindArtifact(geometry.coding(), artifacts));
+  FIRN_ASSIGN_OR_RETURN(auto transform,
+                        HeadTransform::Create(geometry.coding(), geometry.shape(), std::move(artifact)));
+  Conditioner conditioner(geometry, transform, header.first_token + header.exact_tokens);
   RunMask needed = RunsFor(header, {precision, precision}) & use;
   auto run = [&](RunKind kind) -> const RunBytes& {
     static const RunBytes kNothing;
@@ -29,7 +32,7 @@ absl::StatusOr<HeadDecoder> HeadDecoder::Create(const EncodedBlock& block, Part 
     if (!needed.Has(index) || bytes == header.runs[index].bytes) continue;
     return DataLoss("run {} has {} bytes, its header says {}", index, bytes, header.runs[index].bytes);
   }
-  return HeadDecoder(geometry, std::move(transform), precision,
+  return HeadDecoder(geometry, std::move(transform), std::move(conditioner), precision,
                      {ReadCursor(run(RunKind::kMeta)), ReadCursor(run(RunKind::kExact)), ReadCursor(run(RunKind::kP2)),
                       ReadCursor(run(RunKind::kP4)), ReadCursor(run(RunKind::kP8)), ReadCursor(run(RunKind::kWhole))});
 }
@@ -69,6 +72,51 @@ void HeadDecoder::DecodeExact(uint32_t layer, uint32_t head, DType out, uint8_t*
   FindCodec(coding.codec)->decode(tile);
 }
 
+DecodeTile HeadDecoder::TileAt(uint32_t layer, uint32_t head, uint32_t token, uint32_t tokens) {
+  DecodeTile tile{.coding = &geometry_.coding(),
+                  .width = geometry_.shape().width,
+                  .tokens = tokens,
+                  .heads = geometry_.layer_scope() ? geometry_.shape().heads : 1,
+                  .stored = geometry_.stored(),
+                  .precision = precision_,
+                  .source_scale = SourceScale(layer, head),
+                  .transform = conditioner_.ForCodec(transform_.For(layer, head)),
+                  .model = transform_.ModelOf(layer, head)};
+  for (uint32_t k = 0; k < kRunKinds; ++k) {
+    RunKind kind = static_cast<RunKind>(k);
+    uint64_t bytes = geometry_.TileBytes(kind, tokens);
+    // Runs of finer classes than the one at hand are neither here nor read.
+    bool used = bytes > 0 && cursors_[k].bytes() > 0;
+    tile.runs[k] = used ? cursors_[k].Read(geometry_.Offset(kind, layer, head, token), bytes) : nullptr;
+  }
+  return tile;
+}
+
+float* HeadDecoder::DecodeFloats(DecodeTile tile) {
+  floats_.resize(uint64_t{tile.tokens} * tile.width);
+  tile.out = DType::kFp32;
+  tile.target = reinterpret_cast<uint8_t*>(floats_.data());
+  geometry_.row().decode(tile);
+  return floats_.data();
+}
+
+float* HeadDecoder::LayerRows(uint32_t layer, uint32_t head) {
+  uint64_t head_values = uint64_t{geometry_.coded_tokens()} * geometry_.shape().width;
+  if (layer_ != layer) {
+    layer_rows_.resize(head_values * geometry_.shape().heads);
+    DecodeTile tile = TileAt(layer, 0, 0, geometry_.coded_tokens());
+    tile.out = DType::kFp32;
+    tile.target = reinterpret_cast<uint8_t*>(layer_rows_.data());
+    geometry_.row().decode(tile);
+    for (uint32_t h = 0; h < geometry_.shape().heads; ++h) {
+      conditioner_.Backward(layer_rows_.data() + h * head_values, transform_.For(layer, h), 0,
+                            geometry_.coded_tokens());
+    }
+    layer_ = layer;
+  }
+  return layer_rows_.data() + head * head_values;
+}
+
 void HeadDecoder::DecodeHead(uint32_t layer, uint32_t head, DType out, uint8_t* target) {
   uint32_t width = geometry_.shape().width, coded = geometry_.coded_tokens();
   uint64_t row_bytes = uint64_t{width} * DTypeBytes(out);
@@ -76,24 +124,24 @@ void HeadDecoder::DecodeHead(uint32_t layer, uint32_t head, DType out, uint8_t* 
     DecodeExact(layer, head, out, target);
     target += geometry_.exact_tokens() * row_bytes;
   }
-  DecodeTile tile{.coding = &geometry_.coding(),
-                  .width = width,
-                  .stored = geometry_.stored(),
-                  .out = out,
-                  .precision = precision_,
-                  .source_scale = SourceScale(layer, head),
-                  .transform = transform_.For(layer, head)};
-  for (uint32_t token = 0; token < coded; token += tile.tokens) {
-    tile.tokens = std::min(geometry_.tile_tokens(), coded - token);
-    tile.target = target + token * row_bytes;
-    for (uint32_t k = 0; k < kRunKinds; ++k) {
-      RunKind kind = static_cast<RunKind>(k);
-      uint64_t bytes = geometry_.TileBytes(kind, tile.tokens);
-      // Runs of finer classes than the one at hand are neither here nor read.
-      bool used = bytes > 0 && cursors_[k].bytes() > 0;
-      tile.runs[k] = used ? cursors_[k].Read(geometry_.Offset(kind, layer, head, token), bytes) : nullptr;
+  auto give = [&](const float* rows, uint64_t values) {
+    ConvertValues(reinterpret_cast<const uint8_t*>(rows), DType::kFp32, values, out, target);
+    target += values * DTypeBytes(out);
+  };
+  if (coded > 0 && geometry_.layer_scope()) return give(LayerRows(layer, head), uint64_t{coded} * width);
+  for (uint32_t token = 0, tokens = 0; token < coded; token += tokens) {
+    tokens = std::min(geometry_.tile_tokens(), coded - token);
+    DecodeTile tile = TileAt(layer, head, token, tokens);
+    if (conditioner_.active()) {
+      float* rows = DecodeFloats(tile);
+      conditioner_.Backward(rows, transform_.For(layer, head), token, tokens);
+      give(rows, uint64_t{tokens} * width);
+      continue;
     }
+    tile.out = out;
+    tile.target = target;
     geometry_.row().decode(tile);
+    target += tokens * row_bytes;
   }
 }
 

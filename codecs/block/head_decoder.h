@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "codecs/artifact.h"
+#include "codecs/block/conditioner.h"
 #include "codecs/block/head_transform.h"
 #include "codecs/block/part_geometry.h"
 #include "codecs/block/run_cursor.h"
@@ -32,17 +33,31 @@ class HeadDecoder {
   const uint8_t* SourceScales(uint32_t layer);
 
  private:
-  HeadDecoder(PartGeometry geometry, HeadTransform transform, PrecisionClass precision,
+  HeadDecoder(PartGeometry geometry, HeadTransform transform, Conditioner conditioner, PrecisionClass precision,
               std::array<ReadCursor, kRunKinds> cursors)
-      : geometry_(geometry), transform_(std::move(transform)), precision_(precision), cursors_(std::move(cursors)) {}
+      : geometry_(geometry),
+        transform_(std::move(transform)),
+        conditioner_(std::move(conditioner)),
+        precision_(precision),
+        cursors_(std::move(cursors)) {}
   ReadCursor& cursor(RunKind kind) { return cursors_[static_cast<size_t>(kind)]; }
   float SourceScale(uint32_t layer, uint32_t head);
   void DecodeExact(uint32_t layer, uint32_t head, DType out, uint8_t* target);
+  // The tile that begins with `token`; its tokens, target and type of output are the caller's.
+  DecodeTile TileAt(uint32_t layer, uint32_t head, uint32_t token, uint32_t tokens);
+  // A tile's values as FP32; valid until the next call.
+  float* DecodeFloats(DecodeTile tile);
+  // All coded tokens of a head out of a layer that is decoded together.
+  float* LayerRows(uint32_t layer, uint32_t head);
 
   PartGeometry geometry_;
   HeadTransform transform_;
+  Conditioner conditioner_;
   PrecisionClass precision_;
   std::array<ReadCursor, kRunKinds> cursors_;
+  std::vector<float> floats_;      // One tile.
+  std::optional<uint32_t> layer_;  // What layer_rows_ holds.
+  std::vector<float> layer_rows_;  // [head][coded token][channel]
 };
 
 // The class of `part` in a pair.

@@ -5,40 +5,82 @@
 #include "codecs/numeric/inline_buffer.h"
 
 namespace firn {
+namespace {
 
-absl::StatusOr<std::shared_ptr<const KeyBalance>> FindBalance(const PartCoding& coding,
-                                                              const ArtifactSource& artifacts) {
-  if (coding.artifact.IsZero()) return std::shared_ptr<const KeyBalance>();
-  std::shared_ptr<const KeyBalance> balance = artifacts.Find(coding.artifact);
-  if (balance == nullptr) return FailedPrecondition("the artifact {} is not known", coding.artifact.Hex());
-  return balance;
+bool Has(const PartCoding& coding, uint8_t flag) { return (coding.flags & flag) != 0; }
+bool UsesCodebook(const PartCoding& coding) {
+  return coding.codec == CodecId::kNuqChannel || coding.codec == CodecId::kNuqToken;
+}
+
+// FailedPrecondition, naming what is not there.
+absl::Status CheckHas(const PartCoding& coding, const Artifact& artifact) {
+  struct Need {
+    bool needed, there;
+    const char* what;
+  };
+  const Need needs[] = {
+      {Has(coding, PartCoding::kCentred) || Has(coding, PartCoding::kBalanced), artifact.has_balance(),
+       "means and weights"},
+      {Has(coding, PartCoding::kPreRope), artifact.has_rope(), "rotary frequencies"},
+      {Has(coding, PartCoding::kCalibrated), artifact.has_scales(), "scales"},
+      {coding.codec == CodecId::kNuqChannel, artifact.has_ranges(), "ranges of channels"},
+      {UsesCodebook(coding), artifact.FindCodebook(coding.bits) != nullptr, "a codebook of these bits"},
+  };
+  for (const Need& need : needs) {
+    if (need.needed && !need.there) {
+      return FailedPrecondition("the artifact {} has no {}", artifact.digest().Hex(), need.what);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+bool UsesArtifact(const PartCoding& coding) {
+  constexpr uint8_t kFlags =
+      PartCoding::kCentred | PartCoding::kBalanced | PartCoding::kPreRope | PartCoding::kCalibrated;
+  return Has(coding, kFlags) || UsesCodebook(coding);
+}
+
+absl::StatusOr<std::shared_ptr<const Artifact>> FindArtifact(const PartCoding& coding,
+                                                             const ArtifactSource& artifacts) {
+  if (coding.artifact.IsZero()) return std::shared_ptr<const Artifact>();
+  std::shared_ptr<const Artifact> artifact = artifacts.Find(coding.artifact);
+  if (artifact == nullptr) return FailedPrecondition("the artifact {} is not known", coding.artifact.Hex());
+  return artifact;
 }
 
 absl::StatusOr<HeadTransform> HeadTransform::Create(const PartCoding& coding, const PartShape& shape,
-                                                    std::shared_ptr<const KeyBalance> balance) {
+                                                    std::shared_ptr<const Artifact> artifact) {
   HeadTransform transform;
-  transform.flags_ = coding.flags;
-  bool rotated = (coding.flags & PartCoding::kRotated) != 0;
-  transform.uniform_scale_ = nested::RotationScale(rotated ? nested::RotationSize(shape.width) : 1);
+  transform.coding_ = coding;
+  transform.uniform_scale_ =
+      nested::RotationScale(Has(coding, PartCoding::kRotated) ? nested::RotationSize(shape.width) : 1);
   if (coding.artifact.IsZero()) return transform;
-  if (balance == nullptr) return FailedPrecondition("the artifact {} is not at hand", coding.artifact.Hex());
-  if (balance->layers() != shape.layers || balance->heads() != shape.heads || balance->width() != shape.width) {
+  if (artifact == nullptr) return FailedPrecondition("the artifact {} is not at hand", coding.artifact.Hex());
+  if (artifact->layers() != shape.layers || artifact->heads() != shape.heads || artifact->width() != shape.width) {
     return InvalidArgument("an artifact of {} layers, {} heads, width {} for a block of {} layers, {} heads, width {}",
-                           balance->layers(), balance->heads(), balance->width(), shape.layers, shape.heads,
+                           artifact->layers(), artifact->heads(), artifact->width(), shape.layers, shape.heads,
                            shape.width);
   }
-  transform.balance_ = std::move(balance);
-  size_t slack = kVectorAlignment / sizeof(float);  // Whole vectors are read.
-  for (auto* array : {&transform.mean_, &transform.encode_scale_, &transform.decode_scale_}) {
-    array->resize(shape.width + slack);
+  FIRN_RETURN_IF_ERROR(CheckHas(coding, *artifact));
+  transform.artifact_ = std::move(artifact);
+  if (UsesCodebook(coding)) transform.codebook_ = transform.artifact_->FindCodebook(coding.bits);
+  if (Has(coding, PartCoding::kCentred | PartCoding::kBalanced) || coding.codec == CodecId::kNuqChannel) {
+    size_t slack = kVectorAlignment / sizeof(float);  // Whole vectors are read.
+    for (auto* array : {&transform.mean_, &transform.encode_scale_, &transform.decode_scale_}) {
+      array->resize(shape.width + slack);
+    }
   }
   return transform;
 }
 
 ChannelTransform HeadTransform::For(uint32_t layer, uint32_t head) {
-  if (balance_ == nullptr) return {.uniform_scale = uniform_scale_};
-  std::span<const float> mean = balance_->Mean(layer, head), weight = balance_->Weight(layer, head);
-  bool centred = (flags_ & PartCoding::kCentred) != 0, balanced = (flags_ & PartCoding::kBalanced) != 0;
+  if (mean_.empty()) return {.uniform_scale = uniform_scale_};
+  bool ranges = coding_.codec == CodecId::kNuqChannel;
+  bool centred = ranges || Has(coding_, PartCoding::kCentred), balanced = ranges || Has(coding_, PartCoding::kBalanced);
+  std::span<const float> mean = ranges ? artifact_->Centre(layer, head) : artifact_->Mean(layer, head);
+  std::span<const float> weight = ranges ? artifact_->Reach(layer, head) : artifact_->Weight(layer, head);
   for (size_t c = 0; c < mean.size(); ++c) {
     float w = balanced ? weight[c] : 1.0f;
     mean_[c] = centred ? mean[c] : 0.0f;
@@ -46,6 +88,21 @@ ChannelTransform HeadTransform::For(uint32_t layer, uint32_t head) {
     decode_scale_[c] = w * uniform_scale_;
   }
   return {mean_.data(), encode_scale_.data(), decode_scale_.data(), uniform_scale_};
+}
+
+ModelData HeadTransform::ModelOf(uint32_t layer, uint32_t head) const {
+  ModelData model;
+  if (codebook_ != nullptr) {
+    size_t first = size_t{layer} << codebook_->bits;
+    model.levels = codebook_->levels.data() + first;
+    model.decoded = codebook_->decoded.data() + first;
+  }
+  if (Has(coding_, PartCoding::kCalibrated)) model.scale = artifact_->Scale(layer, head);
+  return model;
+}
+
+const Rope* HeadTransform::rope() const {
+  return Has(coding_, PartCoding::kPreRope) ? &artifact_->sections().rope : nullptr;
 }
 
 }  // namespace firn

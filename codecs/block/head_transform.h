@@ -1,4 +1,4 @@
-// The channel arrays of a (layer, head), made from a coding's flags and its artifact.
+// What an artifact says of one (layer, head): channel arrays, codebook, calibrated scale.
 //
 // Not thread-safe: one object a thread, moved from head to head; the artifact stays alive through it.
 #pragma once
@@ -15,21 +15,26 @@ namespace firn {
 
 class HeadTransform {
  public:
-  // FailedPrecondition where the artifact is missing, InvalidArgument where it has another shape.
+  // FailedPrecondition where the artifact or a section of it is missing, InvalidArgument where it has another shape.
   static absl::StatusOr<HeadTransform> Create(const PartCoding& coding, const PartShape& shape,
-                                              std::shared_ptr<const KeyBalance> balance);
+                                              std::shared_ptr<const Artifact> artifact);
   // Valid until the next call.
   ChannelTransform For(uint32_t layer, uint32_t head);
+  ModelData ModelOf(uint32_t layer, uint32_t head) const;
+  // Null where the coding keeps keys as they came.
+  const Rope* rope() const;
 
  private:
-  std::shared_ptr<const KeyBalance> balance_;  // Null where the coding uses none.
-  uint8_t flags_ = 0;
+  std::shared_ptr<const Artifact> artifact_;  // Null where the coding uses none.
+  const Codebook* codebook_ = nullptr;        // Of artifact_.
+  PartCoding coding_;
   float uniform_scale_ = 1.0f;
-  std::vector<float> mean_, encode_scale_, decode_scale_;
+  std::vector<float> mean_, encode_scale_, decode_scale_;  // Empty where the channels are all alike.
 };
 
+// Whether a coding cannot be read without an artifact.
+bool UsesArtifact(const PartCoding& coding);
 // Finds a coding's artifact: null where it needs none, FailedPrecondition where it is not to be had.
-absl::StatusOr<std::shared_ptr<const KeyBalance>> FindBalance(const PartCoding& coding,
-                                                              const ArtifactSource& artifacts);
+absl::StatusOr<std::shared_ptr<const Artifact>> FindArtifact(const PartCoding& coding, const ArtifactSource& artifacts);
 
 }  // namespace firn

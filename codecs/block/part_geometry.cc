@@ -1,6 +1,7 @@
 #include "codecs/block/part_geometry.h"
 
 #include "base/status.h"
+#include "codecs/block/head_transform.h"
 
 namespace firn {
 
@@ -10,6 +11,10 @@ absl::StatusOr<PartGeometry> PartGeometry::Of(const RecordHeader& header, Part p
   geometry.row_ = FindCodec(geometry.coding_.codec);
   if (geometry.row_ == nullptr) {
     return InvalidArgument("no codec has the id {}", static_cast<int>(geometry.coding_.codec));
+  }
+  if (UsesArtifact(geometry.coding_) == geometry.coding_.artifact.IsZero()) {
+    return InvalidArgument("{} with flags {:#x} {} an artifact", geometry.row_->name, geometry.coding_.flags,
+                           geometry.coding_.artifact.IsZero() ? "lacks" : "does not use");
   }
   geometry.family_ = FamilyOf(geometry.coding_.codec);
   geometry.shape_ = header.shape.part(part);
@@ -21,8 +26,7 @@ absl::StatusOr<PartGeometry> PartGeometry::Of(const RecordHeader& header, Part p
   uint32_t width = geometry.shape_.width, coded = geometry.coded_tokens();
   for (uint32_t kind = 0; kind < kRunKinds; ++kind) {
     if (coded == 0) break;
-    geometry.head_bytes_[kind] =
-        geometry.row_->run_bytes(geometry.coding_, static_cast<RunKind>(kind), header.dtype, width, coded);
+    geometry.head_bytes_[kind] = geometry.TileBytes(static_cast<RunKind>(kind), coded);
   }
   geometry.head_bytes_[static_cast<size_t>(RunKind::kExact)] =
       uint64_t{header.exact_tokens} * width * DTypeBytes(header.dtype);
@@ -31,7 +35,8 @@ absl::StatusOr<PartGeometry> PartGeometry::Of(const RecordHeader& header, Part p
 }
 
 uint64_t PartGeometry::LayerBytes(RunKind kind) const {
-  uint64_t bytes = shape_.heads * HeadBytes(kind);
+  bool shared = layer_scope() && kind != RunKind::kExact;
+  uint64_t bytes = (shared ? 1 : shape_.heads) * HeadBytes(kind);
   if (kind == RunKind::kMeta && has_source_scales_) bytes += uint64_t{shape_.heads} * sizeof(float);
   return bytes;
 }
@@ -47,7 +52,7 @@ uint64_t PartGeometry::Offset(RunKind kind, uint32_t layer, uint32_t head, uint3
 
 uint64_t PartGeometry::TileBytes(RunKind kind, uint32_t tokens) const {
   if (kind == RunKind::kExact) return 0;
-  return row_->run_bytes(coding_, kind, stored_, shape_.width, tokens);
+  return row_->run_bytes({coding_, stored_, shape_.width, tokens, layer_scope() ? shape_.heads : 1}, kind);
 }
 
 RunMask PartGeometry::PossibleRuns() const {

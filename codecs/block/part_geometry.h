@@ -28,12 +28,16 @@ class PartGeometry {
   uint32_t exact_tokens() const { return exact_tokens_; }
   uint32_t coded_tokens() const { return shape_.tokens - exact_tokens_; }
   uint32_t tile_tokens() const { return tile_tokens_; }
+  // One tile holds a layer's heads together.
+  bool layer_scope() const { return row_->scope == TileScope::kLayer; }
   bool is_source() const { return family_ == CodecFamily::kSource; }
   bool has_source_scales() const { return has_source_scales_; }
 
+  // Of one head; of all where the scope is a layer, but for kExact.
   uint64_t HeadBytes(RunKind kind) const { return head_bytes_[static_cast<size_t>(kind)]; }
   uint64_t LayerBytes(RunKind kind) const;
-  // Where the bytes of coded token `token`, the first of a tile, begin.
+  // Where the bytes of coded token `token`, the first of a tile, begin. Head and token are 0 where the scope is a
+  // layer.
   uint64_t Offset(RunKind kind, uint32_t layer, uint32_t head, uint32_t token) const;
   uint64_t TileBytes(RunKind kind, uint32_t tokens) const;
   uint64_t SourceScaleOffset(uint32_t layer, uint32_t head) const {

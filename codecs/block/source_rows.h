@@ -18,6 +18,7 @@ class SourceRows {
                                            uint32_t exact_tokens, bool as_stored);
 
   DType type() const { return type_; }
+  uint32_t tokens() const { return decoder_.geometry().shape().tokens - exact_tokens_; }
   void SelectHead(uint32_t layer, uint32_t head);
   // Valid until the next call.
   const uint8_t* Rows(uint32_t token, uint32_t count);

@@ -51,9 +51,9 @@ void DecodeReference(const DecodeTile& tile) {
                        LoadLe<float>(tile.run(RunKind::kMeta)), tile.out, tile.target);
 }
 
-uint64_t RunBytes(const PartCoding&, RunKind kind, DType, uint32_t width, uint32_t tokens) {
+uint64_t RunBytes(const RunShape& shape, RunKind kind) {
   if (kind == RunKind::kMeta) return sizeof(float);
-  return kind == RunKind::kWhole ? uint64_t{tokens} * width : 0;
+  return kind == RunKind::kWhole ? uint64_t{shape.tokens} * shape.width : 0;
 }
 
 uint64_t MetaOffset(const PartCoding&, uint32_t, uint32_t) { return 0; }

@@ -32,8 +32,8 @@ void DecodeReference(const DecodeTile& tile) { DecodeWith(tile, fp8::DecodeCodes
 
 Survey SurveyNothing(const EncodeTile&) { return {}; }
 
-uint64_t RunBytes(const PartCoding&, RunKind kind, DType stored, uint32_t width, uint32_t tokens) {
-  return kind == RunKind::kWhole ? uint64_t{tokens} * width * DTypeBytes(stored) : 0;
+uint64_t RunBytes(const RunShape& shape, RunKind kind) {
+  return kind == RunKind::kWhole ? uint64_t{shape.tokens} * shape.width * DTypeBytes(shape.stored) : 0;
 }
 
 uint64_t MetaOffset(const PartCoding&, uint32_t, uint32_t) { return 0; }

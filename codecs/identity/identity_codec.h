@@ -12,7 +12,7 @@ void Encode(const EncodeTile& tile);
 void Decode(const DecodeTile& tile);  // Converts where `out` is not the stored type.
 void DecodeReference(const DecodeTile& tile);
 Survey SurveyNothing(const EncodeTile& tile);
-uint64_t RunBytes(const PartCoding& coding, RunKind kind, DType stored, uint32_t width, uint32_t tokens);
+uint64_t RunBytes(const RunShape& shape, RunKind kind);
 uint64_t MetaOffset(const PartCoding& coding, uint32_t width, uint32_t token);
 uint32_t TileTokens(const PartCoding& coding, uint32_t width, uint32_t tokens);
 absl::Status Validate(const PartCoding& coding, DType stored, uint32_t width);

@@ -14,7 +14,11 @@ uint64_t PlaneBytes(RunKind kind, uint32_t width, uint32_t tokens) {
   return 0;
 }
 
-absl::Status ValidateMeta(const PartCoding& coding) {
+absl::Status ValidateNested(const PartCoding& coding, uint8_t flags) {
+  if ((coding.flags & ~flags) != 0 || coding.bits != 0 || coding.outliers != 0) {
+    return InvalidArgument("a nested code with flags {:#x}, {} bits and {} outliers; flags of {:#x} are its own",
+                           coding.flags, coding.bits, coding.outliers, flags);
+  }
   if (coding.meta_type == MetaType::kNone) return InvalidArgument("a nested code without a metadata type");
   if (coding.group == 0) return InvalidArgument("a nested code with groups of 0 values, 1 to 65535");
   return absl::OkStatus();
@@ -22,16 +26,15 @@ absl::Status ValidateMeta(const PartCoding& coding) {
 
 }  // namespace
 
-uint64_t ChannelRunBytes(const PartCoding& coding, RunKind kind, DType, uint32_t width, uint32_t tokens) {
-  if (kind != RunKind::kMeta) return PlaneBytes(kind, width, tokens);
-  uint64_t groups = (uint64_t{tokens} + coding.group - 1) / coding.group;
-  return groups * width * 2 * MetaValueBytes(coding.meta_type);
+uint64_t ChannelRunBytes(const RunShape& shape, RunKind kind) {
+  if (kind != RunKind::kMeta) return PlaneBytes(kind, shape.width, shape.tokens);
+  uint64_t groups = (uint64_t{shape.tokens} + shape.coding.group - 1) / shape.coding.group;
+  return groups * shape.width * 2 * MetaValueBytes(shape.coding.meta_type);
 }
 
-uint64_t TokenRunBytes(const PartCoding& coding, RunKind kind, DType, uint32_t width, uint32_t tokens) {
-  if (kind != RunKind::kMeta) return PlaneBytes(kind, width, tokens);
-  uint64_t groups = (uint64_t{width} + coding.group - 1) / coding.group;
-  return groups * tokens * 2 * MetaValueBytes(coding.meta_type);
+uint64_t TokenRunBytes(const RunShape& shape, RunKind kind) {
+  if (kind != RunKind::kMeta) return PlaneBytes(kind, shape.width, shape.tokens);
+  return TokenMetaOffset(shape.coding, shape.width, shape.tokens);
 }
 
 uint64_t ChannelMetaOffset(const PartCoding& coding, uint32_t width, uint32_t token) {
@@ -52,19 +55,12 @@ uint32_t TokenTileTokens(const PartCoding&, uint32_t width, uint32_t) {
 }
 
 absl::Status ValidateChannel(const PartCoding& coding, DType, uint32_t) {
-  if (coding.flags != 0) {
-    return InvalidArgument("flags {:#x} on a nested code per channel, which has none", coding.flags);
-  }
-  return ValidateMeta(coding);
+  return ValidateNested(coding, PartCoding::kPreRope);
 }
 
 absl::Status ValidateToken(const PartCoding& coding, DType, uint32_t) {
-  constexpr uint8_t kArtifactFlags = PartCoding::kCentred | PartCoding::kBalanced;
-  if (((coding.flags & kArtifactFlags) != 0) == coding.artifact.IsZero()) {
-    return InvalidArgument("a nested code per token with flags {:#x} {} an artifact", coding.flags,
-                           coding.artifact.IsZero() ? "lacks" : "does not use");
-  }
-  return ValidateMeta(coding);
+  return ValidateNested(coding,
+                        PartCoding::kRotated | PartCoding::kCentred | PartCoding::kBalanced | PartCoding::kPreRope);
 }
 
 }  // namespace firn::nested

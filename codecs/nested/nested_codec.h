@@ -29,8 +29,8 @@ Survey SurveyChannelReference(const EncodeTile& tile);
 Survey SurveyTokenReference(const EncodeTile& tile);
 
 // Bytes of one run for `tokens` tokens of one head.
-uint64_t ChannelRunBytes(const PartCoding& coding, RunKind kind, DType stored, uint32_t width, uint32_t tokens);
-uint64_t TokenRunBytes(const PartCoding& coding, RunKind kind, DType stored, uint32_t width, uint32_t tokens);
+uint64_t ChannelRunBytes(const RunShape& shape, RunKind kind);
+uint64_t TokenRunBytes(const RunShape& shape, RunKind kind);
 
 uint64_t ChannelMetaOffset(const PartCoding& coding, uint32_t width, uint32_t token);
 uint64_t TokenMetaOffset(const PartCoding& coding, uint32_t width, uint32_t token);

@@ -65,7 +65,7 @@ KvService::Unary* KvService::ListNamespaces(Context* context, const v1::ListName
 KvService::Unary* KvService::PutArtifact(Context* context, const v1::PutArtifactRequest* request,
                                          v1::PutArtifactResponse* response) {
   return AnswerLater(core_, context, Method::kPutArtifact, [=](Store* store, UnaryDone done) mutable {
-    auto artifact = KeyBalance::Parse(AsBytes(request->serialized()));
+    auto artifact = Artifact::Parse(AsBytes(request->serialized()));
     if (!artifact.ok()) return done(artifact.status());
     response->set_artifact(BytesOf((*artifact)->digest()));
     store->PutArtifact(*artifact, std::move(done));

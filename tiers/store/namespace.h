@@ -59,7 +59,7 @@ Digest NamespaceFingerprint(const NamespaceFacts& facts);
 // How precise the blocks of a namespace are in each tier.
 struct PrecisionPlan {
   KeyMethod key_method = KeyMethod::kPerChannel;
-  Digest balance;          // The KeyBalance artifact of kBalancedRotated; zero otherwise.
+  Digest balance;          // The artifact of kBalancedRotated; zero otherwise.
   uint16_t key_group = 0;  // 0: the method's default.
   uint16_t value_group = 0;
   uint32_t keep_first_tokens = 4;  // Attention sinks kept exact.

@@ -42,13 +42,13 @@ RunMask WantedRuns(const ClassPair& target) {
   return runs;
 }
 
-std::shared_ptr<const KeyBalance> ArtifactTable::Find(const Digest& digest) const {
+std::shared_ptr<const Artifact> ArtifactTable::Find(const Digest& digest) const {
   std::lock_guard lock(mu_);
   auto it = artifacts_.find(digest);
   return it == artifacts_.end() ? nullptr : it->second;
 }
 
-void ArtifactTable::Add(std::shared_ptr<const KeyBalance> artifact) {
+void ArtifactTable::Add(std::shared_ptr<const Artifact> artifact) {
   std::lock_guard lock(mu_);
   Digest digest = artifact->digest();
   artifacts_.emplace(digest, std::move(artifact));
@@ -208,7 +208,7 @@ std::vector<NamespaceId> StoreImpl::ListNamespaces(std::string_view tenant) cons
   return ids;
 }
 
-void StoreImpl::PutArtifact(std::shared_ptr<const KeyBalance> artifact, absl::AnyInvocable<void(absl::Status)> done) {
+void StoreImpl::PutArtifact(std::shared_ptr<const Artifact> artifact, absl::AnyInvocable<void(absl::Status)> done) {
   artifacts_.Add(artifact);
   FactWriter writer;
   {

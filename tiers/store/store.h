@@ -198,7 +198,7 @@ class Store : public ColdEvents {
   virtual absl::StatusOr<NamespaceFacts> Facts(NamespaceId ns) const = 0;
   virtual absl::StatusOr<PrecisionPlan> Plan(NamespaceId ns) const = 0;
   virtual std::vector<NamespaceId> ListNamespaces(std::string_view tenant) const = 0;
-  virtual void PutArtifact(std::shared_ptr<const KeyBalance> artifact, absl::AnyInvocable<void(absl::Status)> done) = 0;
+  virtual void PutArtifact(std::shared_ptr<const Artifact> artifact, absl::AnyInvocable<void(absl::Status)> done) = 0;
   virtual const ArtifactSource& artifacts() const = 0;
 
   // --- Sessions

@@ -112,6 +112,11 @@ absl::Status StoreImpl::Delete(NamespaceId ns, const Digest& key) {
     Aftermath after(this);
     std::lock_guard lock(mu_);
     FIRN_RETURN_IF_ERROR(CheckNamespaceLocked(ns));
+    // What is on its way goes too; a block that leaves by itself takes no put with it.
+    for (uint32_t shard = 0; shard < namespaces_[ns].facts.shards; ++shard) {
+      auto put = puts_.find({ns, static_cast<uint16_t>(shard), key});
+      if (put != puts_.end()) put->second.cancelled = true;
+    }
     copies = RemoveBlockLocked(ns, key, &after);
     if (copies > 0) ++totals_.deletes;
     ScheduleRoomWaitersLocked();

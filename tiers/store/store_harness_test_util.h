@@ -39,11 +39,12 @@ struct HarnessOptions {
   uint64_t hot_bytes = 1 << 20;
   uint64_t warm_bytes = 1 << 20;
   uint64_t cold_bytes = 1 << 20;
-  bool hot_is_int8 = false;  // A chain whose first tier re-codes what is put.
+  bool late_commits = false;  // Completions of every tier, not only the persistent one, come through the executor.
+  bool hot_is_int8 = false;   // A chain whose first tier re-codes what is put.
   uint32_t moves_in_flight_max = 8;
   Executor* executor = nullptr;  // Null: the harness's own manual one.
   // Makes a tier instead of a fake one: of (name, capacity, persistent).
-  std::function<std::unique_ptr<Tier>(const std::string&, uint64_t, bool)> make_tier;
+  std::function<std::unique_ptr<Tier>(const std::string&, uint64_t, bool)> make_tier = nullptr;
 };
 
 class StoreHarness {
@@ -60,10 +61,11 @@ class StoreHarness {
       if (options.make_tier) {
         config.tier = options.make_tier(name, bytes, persistent);
       } else {
-        auto tier = std::make_unique<FakeTier>(FakeTierOptions{.name = name,
-                                                               .capacity_bytes = bytes,
-                                                               .persistent = persistent,
-                                                               .completions = persistent ? executor_ : nullptr});
+        auto tier = std::make_unique<FakeTier>(
+            FakeTierOptions{.name = name,
+                            .capacity_bytes = bytes,
+                            .persistent = persistent,
+                            .completions = persistent || options.late_commits ? executor_ : nullptr});
         tiers.push_back(tier.get());
         config.tier = std::move(tier);
       }

@@ -44,12 +44,12 @@ RunMask WantedRuns(const ClassPair& target);
 
 class ArtifactTable final : public ArtifactSource {
  public:
-  std::shared_ptr<const KeyBalance> Find(const Digest& digest) const override;
-  void Add(std::shared_ptr<const KeyBalance> artifact);
+  std::shared_ptr<const Artifact> Find(const Digest& digest) const override;
+  void Add(std::shared_ptr<const Artifact> artifact);
 
  private:
   mutable std::mutex mu_;
-  std::map<Digest, std::shared_ptr<const KeyBalance>> artifacts_;  // Guarded by mu_.
+  std::map<Digest, std::shared_ptr<const Artifact>> artifacts_;  // Guarded by mu_.
 };
 
 // What is left to do once the lock is released.
@@ -124,7 +124,7 @@ class StoreImpl final : public Store, public PolicyView {
   absl::StatusOr<NamespaceFacts> Facts(NamespaceId ns) const override;
   absl::StatusOr<PrecisionPlan> Plan(NamespaceId ns) const override;
   std::vector<NamespaceId> ListNamespaces(std::string_view tenant) const override;
-  void PutArtifact(std::shared_ptr<const KeyBalance> artifact, absl::AnyInvocable<void(absl::Status)> done) override;
+  void PutArtifact(std::shared_ptr<const Artifact> artifact, absl::AnyInvocable<void(absl::Status)> done) override;
   const ArtifactSource& artifacts() const override { return artifacts_; }
 
   SessionId OpenSession(std::string_view tenant) override;
@@ -179,7 +179,7 @@ class StoreImpl final : public Store, public PolicyView {
     NamespaceFacts facts;
     PrecisionPlan plan;
     Digest fingerprint;
-    std::shared_ptr<const KeyBalance> balance;
+    std::shared_ptr<const Artifact> balance;
     bool saved = false;    // Where facts are written at all: this plan is.
     bool removed = false;  // Its number is not given again while the process lives.
   };
@@ -259,6 +259,11 @@ class StoreImpl final : public Store, public PolicyView {
   void AbortPut(const EntryName& name);
   void EncodeForHotTier(std::shared_ptr<class InFlightPutImpl> put, std::shared_ptr<RecordHeader> header,
                         int64_t retry_until_ns, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);
+  // A put that refines a block which left meanwhile gets a generation of its own; says whether it was so.
+  bool RenewIfAloneLocked(class InFlightPutImpl& put);
+  // Writes what was committed under another generation once more, under the put's own.
+  void CommitRenewed(std::shared_ptr<class InFlightPutImpl> put, std::shared_ptr<const RecordHeader> header,
+                     CopyPtr copy, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);
   void CommitToHotTier(std::shared_ptr<class InFlightPutImpl> put, std::unique_ptr<Draft> draft,
                        std::shared_ptr<const RecordHeader> header,
                        absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);

@@ -58,7 +58,6 @@ uint64_t StoreImpl::RemoveBlockLocked(NamespaceId ns, const Digest& key, Afterma
   uint64_t copies = 0;
   for (uint32_t shard = 0; shard < namespaces_[ns].facts.shards; ++shard) {
     EntryName name{ns, static_cast<uint16_t>(shard), key};
-    if (auto put = puts_.find(name); put != puts_.end()) put->second.cancelled = true;
     EntryId id = table_.Find(name);
     if (id == kNoEntry) continue;
     for (NodeId node = table_.entry(id).first_copy; node != kNoNode; node = table_.copy(node).next) ++copies;

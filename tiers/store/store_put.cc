@@ -27,6 +27,11 @@ class InFlightPutImpl final : public InFlightPut {
   const EncodePlan& plan() const { return plan_; }
   // It carries the generation of a coarser block that was there when it began.
   bool refines() const { return refines_; }
+  // That block is gone: this is one of its own.
+  void Renew(uint64_t generation) {
+    plan_.header.identity.generation = generation;
+    refines_ = false;
+  }
   std::unique_ptr<Draft>& draft() { return draft_; }
   void Stage() {
     staged_.resize(plan_.layout.TotalBytes());
@@ -49,8 +54,8 @@ class InFlightPutImpl final : public InFlightPut {
  private:
   StoreImpl* const store_;
   const PutSpec spec_;
-  const EncodePlan plan_;
-  const bool refines_;
+  EncodePlan plan_;
+  bool refines_;
   std::unique_ptr<Draft> draft_;
   std::vector<uint8_t> staged_;
   MutableRuns staged_runs_;
@@ -285,6 +290,10 @@ void StoreImpl::CommitPut(std::unique_ptr<InFlightPut> put, absl::AnyInvocable<v
   FIRN_CHECK(put != nullptr);
   std::shared_ptr<InFlightPutImpl> shared(static_cast<InFlightPutImpl*>(put.release()));
   options_.executor->Post([this, put = std::move(shared), done = std::move(done)]() mutable {
+    {
+      std::lock_guard lock(mu_);
+      RenewIfAloneLocked(*put);
+    }
     auto header = std::make_shared<RecordHeader>(put->plan().header);
     EncodedBlock view = put->View(header);
     SealSource(header.get(), view.runs);
@@ -329,6 +338,36 @@ void StoreImpl::EncodeForHotTier(std::shared_ptr<InFlightPutImpl> put, std::shar
   CommitToHotTier(std::move(put), *std::move(draft), std::move(encoded), std::move(done));
 }
 
+bool StoreImpl::RenewIfAloneLocked(InFlightPutImpl& put) {
+  if (!put.refines() || FindByIdentityLocked(put.plan().header.identity) != kNoEntry) return false;
+  // Records of the block that left may have been struck from the log, and its generation is spent with them.
+  put.Renew(++last_generation_);
+  return true;
+}
+
+void StoreImpl::CommitRenewed(std::shared_ptr<InFlightPutImpl> put, std::shared_ptr<const RecordHeader> header,
+                              CopyPtr copy, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) {
+  Tier* hot = options_.tiers[0].tier.get();
+  hot->Read(copy, header->identity, header->encoded,
+            [this, hot, put, header, copy, done = std::move(done)](absl::StatusOr<EncodedBlock> old) mutable {
+              hot->Forget(copy, header->identity);
+              copy.reset();
+              if (!old.ok()) return FailPut(old.status(), std::move(done));
+              auto renewed = std::make_shared<RecordHeader>(*header);
+              renewed->identity = put->plan().header.identity;
+              auto draft = hot->Reserve(LayoutOf(*renewed));
+              if (!draft.ok()) return FailPut(draft.status(), std::move(done));
+              std::array<RunBytes, kRunIds> runs;
+              for (uint32_t run = 0; run < kRunIds; ++run) {
+                CopyScattered(old->runs[run], (*draft)->runs()[run]);
+                runs[run] = (*draft)->runs()[run];
+              }
+              ComputeChecks(renewed.get(), renewed->encoded, runs);
+              *old = {};
+              CommitToHotTier(std::move(put), *std::move(draft), std::move(renewed), std::move(done));
+            });
+}
+
 void StoreImpl::FailPut(absl::Status status, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) {
   {
     std::lock_guard lock(mu_);
@@ -351,17 +390,17 @@ void StoreImpl::PublishPut(std::shared_ptr<InFlightPutImpl> put, std::shared_ptr
                            CopyPtr copy, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) {
   const EntryName name = put->name();
   PutResult result;
-  bool cancelled = false;
+  bool cancelled = false, renewed = false;
   {
     Aftermath after(this);
     std::lock_guard lock(mu_);
     auto flight = puts_.find(name);
     FIRN_CHECK(flight != puts_.end());
-    // If the block that it refines left meanwhile, its generation is spent: records of it may have been struck from the
-    // log.
-    EntryId refined = FindByIdentityLocked(header->identity);
-    cancelled = flight->second.cancelled || stopping_ || (put->refines() && refined == kNoEntry);
-    if (cancelled) {
+    cancelled = flight->second.cancelled || stopping_;
+    renewed = !cancelled && RenewIfAloneLocked(*put);
+    if (renewed) {
+      // The checksums of what was committed are those of the generation that is spent.
+    } else if (cancelled) {
       after.Forget(0, std::move(copy), header->identity);
     } else {
       WithdrawPutLocked(name);
@@ -397,6 +436,7 @@ void StoreImpl::PublishPut(std::shared_ptr<InFlightPutImpl> put, std::shared_ptr
       EmitLocked(EventKind::kStored, e, 0, result.stored_class, &after);
     }
   }
+  if (renewed) return CommitRenewed(std::move(put), std::move(header), std::move(copy), std::move(done));
   const PutSpec spec = put->spec();
   put.reset();
   if (cancelled)

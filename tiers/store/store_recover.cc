@@ -12,7 +12,7 @@ void StoreImpl::RecoverFacts(const std::vector<RecoveredFact>& facts) {
   // Artifacts first: plans name them.
   for (const RecoveredFact& fact : facts) {
     if (fact.kind != "artifact") continue;
-    auto artifact = KeyBalance::Parse(fact.value);
+    auto artifact = Artifact::Parse(fact.value);
     if (!artifact.ok()) continue;
     saved_artifacts_.insert((*artifact)->digest());
     artifacts_.Add(*std::move(artifact));

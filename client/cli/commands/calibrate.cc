@@ -50,7 +50,7 @@ struct CalibrateCommand {
   uint32_t layers_without_queries = 0;
 
   // All files hold the same layers and heads; their tokens add up.
-  absl::StatusOr<std::shared_ptr<const KeyBalance>> Measure() {
+  absl::StatusOr<std::shared_ptr<const Artifact>> Measure() {
     std::optional<KeyCalibrator> calibrator;
     std::vector<uint32_t> numbers;
     std::array<uint64_t, 3> shape{};  // KV heads, query heads, channels.
@@ -106,7 +106,7 @@ struct CalibrateCommand {
     if (out.empty() && !register_it)
       return InvalidArgument("say where the artifact goes: --out FILE, --register, or both");
     if (!out.empty()) FIRN_RETURN_IF_ERROR(CheckOutputPath(out));
-    FIRN_ASSIGN_OR_RETURN(std::shared_ptr<const KeyBalance> artifact, Measure());
+    FIRN_ASSIGN_OR_RETURN(std::shared_ptr<const Artifact> artifact, Measure());
     std::string_view serialized = AsText(artifact->serialized());
     if (!out.empty()) FIRN_RETURN_IF_ERROR(WriteOutputFile(out, {AsBytes(serialized)}));
     std::string name = artifact->digest().Hex();

@@ -16,7 +16,8 @@ void PlanOptions::AddTo(CLI::App* app) {
                                       "How the namespace's blocks are re-quantized; replaces the plan in force");
   group->add_option("--key-method", key_method, "per-channel, balanced (needs --artifact) or rotated")
       ->check(CLI::IsMember({"per-channel", "balanced", "rotated"}));
-  group->add_option("--artifact", artifact, "The KeyBalance artifact, 64 hexadecimal digits (see `firn calibrate`)");
+  group->add_option("--artifact", artifact,
+                    "The artifact of means and weights, 64 hexadecimal digits (see `firn calibrate`)");
   group->add_option("--floor", floor, "Never coarser than this: int4, or int8/int4 for K and V apart");
   group->add_option("--max-error", max_error, "A demotion above this relative error stops at a finer precision");
   group->add_option("--keep-first", keep_first, "Leading tokens of a sequence kept exact")

@@ -1,0 +1,43 @@
+#include "codecs/block/conditioner.h"
+
+#include "codecs/nested/nested_format.h"
+#include "codecs/numeric/convert.h"
+
+namespace firn {
+
+Conditioner::Conditioner(const PartGeometry& geometry, const HeadTransform& transform, uint32_t first_position)
+    : width_(geometry.shape().width) {
+  constexpr uint8_t kTransforms = PartCoding::kRotated | PartCoding::kCentred | PartCoding::kBalanced;
+  uint8_t flags = geometry.coding().flags;
+  if (transform.rope() != nullptr) rope_.emplace(*transform.rope(), first_position, geometry.coded_tokens());
+  applies_ = !geometry.row().applies_transform && (flags & kTransforms) != 0;
+  if (applies_ && (flags & PartCoding::kRotated) != 0) rotation_ = nested::RotationSize(width_);
+  active_ = applies_ || rope_.has_value();
+}
+
+Conditioning Conditioner::With(const ChannelTransform& transform) const {
+  return {.rope = rope_.has_value() ? &*rope_ : nullptr,
+          .transform = applies_ ? &transform : nullptr,
+          .rotation = rotation_,
+          .width = width_};
+}
+
+const float* Conditioner::Forward(const uint8_t* rows, DType in, const ChannelTransform& transform,
+                                  uint32_t first_token, uint32_t tokens) {
+  if (rows_.size() < uint64_t{tokens} * width_) rows_.resize(uint64_t{tokens} * width_);
+  ForwardTo(rows, in, transform, first_token, tokens, rows_.data());
+  return rows_.data();
+}
+
+void Conditioner::ForwardTo(const uint8_t* rows, DType in, const ChannelTransform& transform, uint32_t first_token,
+                            uint32_t tokens, float* target) const {
+  ConvertValues(rows, in, uint64_t{tokens} * width_, DType::kFp32, reinterpret_cast<uint8_t*>(target));
+  if (active_) ConditionRows(With(transform), first_token, tokens, target);
+}
+
+void Conditioner::Backward(float* rows, const ChannelTransform& transform, uint32_t first_token,
+                           uint32_t tokens) const {
+  if (active_) RestoreRows(With(transform), first_token, tokens, rows);
+}
+
+}  // namespace firn
