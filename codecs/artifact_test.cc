@@ -86,7 +86,10 @@ TEST(ArtifactSections, WhatCannotBeUsedIsRefused) {
     change(s);
     return !Artifact::Create(std::move(s)).ok();
   };
-  EXPECT_TRUE(refused([](auto& s) { s = {}; s.layers = s.heads = s.width = 1; }));
+  EXPECT_TRUE(refused([](auto& s) {
+    s = {};
+    s.layers = s.heads = s.width = 1;
+  }));
   EXPECT_TRUE(refused([](auto& s) { s.mean.pop_back(); }));
   EXPECT_TRUE(refused([](auto& s) { s.reach.clear(); }));
   EXPECT_TRUE(refused([](auto& s) { s.weight[5] = 0; }));

@@ -27,6 +27,13 @@ enum class KeyMethod : uint8_t {
   kRotated = 2,          // Rotated only: poor where keys have strong outlier channels.
 };
 
+// Which nested code rotated rows get: values, and keys where they are rotated.
+enum class Ladder : uint8_t {
+  kMinMax = 0,   // Minimum and step a group (docs/formats/nested.md).
+  kGain = 1,     // Signs and magnitudes with gains (docs/formats/nested_gain.md).
+  kTrellis = 2,  // Trellis-coded, the most precise and the slowest to encode (docs/formats/nested_trellis.md).
+};
+
 // A coding that a part gets at one class, instead of the ladder that the other members of EncodeSpec describe.
 struct CodingRule {
   PrecisionClass at = PrecisionClass::kNone;
@@ -38,6 +45,7 @@ struct CodingRule {
 struct EncodeSpec {
   ClassPair target;  // kExact keeps source bytes; 8/4/2 bit give the nested code, or FP8 where use_fp8 is set.
   KeyMethod key_method = KeyMethod::kPerChannel;
+  Ladder ladder = Ladder::kMinMax;
   bool use_fp8 = false;                     // An 8-bit target is coded E4M3 (hot tiers) instead of nested INT8.
   uint16_t key_group = 0;                   // 0: the method's default (64 tokens per channel, the width per token).
   uint16_t value_group = 0;                 // 0: the width.

@@ -58,6 +58,7 @@ struct EncodeTile {
   DType in = DType::kFp16;  // kFp16, kBf16 or kFp32; identity takes any.
   const uint8_t* source = nullptr;
   DType stored = DType::kFp16;  // The record's dtype: what exact values are kept as.
+  Part part = Part::kV;         // Keys and values may want different trade-offs of one code.
   ChannelTransform transform;
   ModelData model{};
   std::array<uint8_t*, kRunKinds> runs{};  // By RunKind; null where the record has no such run.

@@ -62,6 +62,7 @@ CodecFamily FamilyOf(CodecId codec) {
       {CodecId::kNone, CodecFamily::kAbsent},          {CodecId::kIdentity, CodecFamily::kSource},
       {CodecId::kFp8E4m3, CodecFamily::kCodes},        {CodecId::kFp8E5m2, CodecFamily::kCodes},
       {CodecId::kNestedChannel, CodecFamily::kNested}, {CodecId::kNestedToken, CodecFamily::kNested},
+      {CodecId::kNestedGain, CodecFamily::kNested},    {CodecId::kNestedTrellis, CodecFamily::kNested},
       {CodecId::kIntToken, CodecFamily::kCodes},       {CodecId::kIntChannel, CodecFamily::kCodes},
       {CodecId::kIntTensor, CodecFamily::kCodes},      {CodecId::kNuqChannel, CodecFamily::kCodes},
       {CodecId::kNuqToken, CodecFamily::kCodes},       {CodecId::kNvFp4, CodecFamily::kCodes},

@@ -133,6 +133,8 @@ enum class CodecId : uint16_t {
   kFp8E5m2 = 3,
   kNestedChannel = 16,  // Offset nested, groups of G tokens of one channel.
   kNestedToken = 17,    // Offset nested, groups of G channels of one token; rotation, centring, balance by flags.
+  kNestedGain = 18,     // Signs and magnitudes of rotated rows, with a gain a class.
+  kNestedTrellis = 19,  // Trellis-coded levels of rotated rows, with a gain a class.
   // Plain integers of PartCoding::bits bits, with a scale and a minimum, or a scale alone.
   kIntToken = 32,    // A scale for each G channels of one token.
   kIntChannel = 33,  // A scale for each G tokens of one channel.

@@ -85,6 +85,7 @@ class PartEncoder {
     tile.coding = &geometry_.coding();
     tile.width = geometry_.shape().width;
     tile.stored = geometry_.stored();
+    tile.part = geometry_.part();
     tile.survey = survey;
     return tile;
   }

@@ -37,8 +37,8 @@ class Conditioner {
   const float* Forward(const uint8_t* rows, DType in, const ChannelTransform& transform, uint32_t first_token,
                        uint32_t tokens);
   // The same into `target`, which has room for whole rows.
-  void ForwardTo(const uint8_t* rows, DType in, const ChannelTransform& transform, uint32_t first_token, uint32_t tokens,
-                 float* target) const;
+  void ForwardTo(const uint8_t* rows, DType in, const ChannelTransform& transform, uint32_t first_token,
+                 uint32_t tokens, float* target) const;
   // In place.
   void Backward(float* rows, const ChannelTransform& transform, uint32_t first_token, uint32_t tokens) const;
   // What the codec is given where rows have been through the transform already.

@@ -56,16 +56,16 @@ TEST(Conditioning, EveryTargetGivesTheBytesOfTheReferenceAndTakesThemBack) {
       for (bool interleaved : {false, true}) {
         for (bool transformed : {false, true}) {
           for (uint8_t flags : {+PartCoding::kRotated, 7, +PartCoding::kCentred}) {
-            SCOPED_TRACE(fmt::format("width {} interleaved {} transformed {} flags {}", width, interleaved, transformed, flags));
+            SCOPED_TRACE(
+                fmt::format("width {} interleaved {} transformed {} flags {}", width, interleaved, transformed, flags));
             const uint32_t tokens = 5, first_token = 2;
             RopeTable table(RopeOf(width / 2, interleaved), 1000, tokens + first_token);
             TestTransform channels(width, flags, width);
             ChannelTransform view = channels.view();
-            Conditioning conditioning{
-                .rope = width > 1 ? &table : nullptr,
-                .transform = transformed ? &view : nullptr,
-                .rotation = (flags & PartCoding::kRotated) != 0 ? nested::RotationSize(width) : 1,
-                .width = width};
+            Conditioning conditioning{.rope = width > 1 ? &table : nullptr,
+                                      .transform = transformed ? &view : nullptr,
+                                      .rotation = (flags & PartCoding::kRotated) != 0 ? nested::RotationSize(width) : 1,
+                                      .width = width};
             std::vector<float> values(tokens * width);
             std::mt19937_64 rng(width);
             std::normal_distribution<float> normal;

@@ -109,7 +109,8 @@ void RestoreTarget(const Conditioning& conditioning, uint32_t first_token, uint3
       RotateInto(width, conditioning.rotation, load, scratch.data());
       for (size_t c = 0; c < width; c += lanes) {
         const bool channels = transform->mean != nullptr;
-        const auto scale = channels ? hn::LoadU(df, transform->decode_scale + c) : hn::Set(df, transform->uniform_scale);
+        const auto scale =
+            channels ? hn::LoadU(df, transform->decode_scale + c) : hn::Set(df, transform->uniform_scale);
         const auto scaled = hn::Mul(hn::Load(df, scratch.data() + c), scale);
         hn::Store(channels ? hn::Add(scaled, hn::LoadU(df, transform->mean + c)) : scaled, df, scratch.data() + c);
       }

@@ -1,7 +1,7 @@
 // Cosines and sines of the rotary embedding, the same on every machine (docs/formats/rope.md).
 //
-// The C library's functions differ from version to version; these are FP64 arithmetic of a fixed order, rounded to FP32.
-// Threads: immutable once made. Memory: 8 bytes a pair and token.
+// The C library's functions differ from version to version; these are FP64 arithmetic of a fixed order, rounded to
+// FP32. Threads: immutable once made. Memory: 8 bytes a pair and token.
 #pragma once
 
 #include <cstdint>
