@@ -52,6 +52,9 @@ struct EncodeSpec {
   uint32_t keep_first_tokens = 0;           // Attention sinks of the sequence kept exact.
   std::shared_ptr<const Artifact> balance;  // Needed by kBalancedRotated.
   std::array<std::vector<CodingRule>, 2> rules;  // By Part; a target class without a rule gets the ladder.
+  // By Part, [layer][head]: the classes of heads, where a plan tells them apart; the target is then the coarsest of
+  // them. Null where all get the target.
+  std::array<std::shared_ptr<const ClassMap>, 2> classes;
 
   // Null where the ladder stands.
   const CodingRule* RuleFor(Part part, PrecisionClass at) const;

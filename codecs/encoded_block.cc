@@ -43,12 +43,13 @@ class RunWalker {
 template <typename Visit, typename VisitBytes>
 void VisitChecks(const ChecksumSeeds& seeds, uint32_t run_index, const RunBytes& run, uint32_t layers,
                  uint32_t layers_per_check, Visit visit, VisitBytes visit_bytes) {
+  if (run.size() == 0) return;
   uint64_t layer_bytes = run.size() / layers;
-  if (layer_bytes == 0) return;
   RunWalker walker(run);
   for (uint32_t first = 0, check = 0; first < layers; first += layers_per_check, ++check) {
     uint32_t count = std::min(layers_per_check, layers - first);
-    if (!visit(check, walker.NextCrc(count * layer_bytes, seeds.Of(run_index, first), visit_bytes))) return;
+    uint64_t bytes = count == layers ? run.size() : count * layer_bytes;
+    if (!visit(check, walker.NextCrc(bytes, seeds.Of(run_index, first), visit_bytes))) return;
   }
 }
 
@@ -92,6 +93,8 @@ RecordLayout LayoutOf(const RecordHeader& header, RunMask keep) {
   }
   layout.namespace_tag = NamespaceTag(header.identity.namespace_fingerprint);
   layout.layers = header.shape.layers;
+  layout.mixed = {header.Mixed(Part::kK), header.Mixed(Part::kV)};
+  layout.ceiling_bytes = CeilingBytes(header.shape, header.ceilings);
   return layout;
 }
 
@@ -102,12 +105,13 @@ uint64_t HeaderBytesBound(const RecordLayout& layout) {
     // Every check but a run's last covers kCheckedBytesMin bytes at least.
     uint64_t checks = layout.run_bytes[i] / kCheckedBytesMin + 1;
     if (layout.layers != 0) {
-      uint32_t joined = LayersPerCheck(layout.run_bytes[i] / layout.layers, layout.layers);
+      bool mixed = layout.mixed[static_cast<size_t>(RunPartOf(i))];
+      uint32_t joined = mixed ? layout.layers : LayersPerCheck(layout.run_bytes[i] / layout.layers, layout.layers);
       checks = layout.run_bytes[i] == 0 ? 0 : (layout.layers + joined - 1) / joined;
     }
     bytes += kRecordHeaderRunBytes + 8 * checks;
   }
-  return std::min(bytes, kRecordHeaderBytesMax);
+  return std::min(bytes + layout.ceiling_bytes, kRecordHeaderBytesMax);
 }
 
 EncodedBlock EncodedBlock::Narrowed(RunMask keep) const {
@@ -140,8 +144,8 @@ void ComputeChecks(RecordHeader* header, RunMask mask, const std::array<RunBytes
   for (uint32_t i = 0; i < kRunIds; ++i) {
     if (!mask.Has(i)) continue;
     RunInfo& info = header->runs[i];
-    FIRN_CHECK(runs[i].size() == info.bytes && info.bytes % layers == 0);
-    info.layers_per_check = LayersPerCheck(info.bytes / layers, layers);
+    FIRN_CHECK(runs[i].size() == info.bytes);
+    info.layers_per_check = LayersPerCheckOf(*header, i);
     info.checks.clear();
     auto keep = [&](uint32_t, uint64_t crc) {
       info.checks.push_back(crc);

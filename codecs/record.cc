@@ -11,6 +11,19 @@
 namespace firn {
 namespace {
 
+// Flags of the serialized header alone: the precisions of the part's heads follow the checks.
+constexpr uint16_t kMixedK = 2, kMixedV = 4;
+
+// Two bits say the class of a head.
+constexpr PrecisionClass kCeilingClasses[] = {PrecisionClass::k2Bit, PrecisionClass::k3Bit, PrecisionClass::k4Bit,
+                                              PrecisionClass::k8Bit};
+constexpr uint64_t kCeilingCodes = 4;
+// kCeilingCodes for classes that heads do not have apart.
+uint64_t CeilingCode(PrecisionClass c) {
+  return static_cast<uint64_t>(std::find(std::begin(kCeilingClasses), std::end(kCeilingClasses), c) -
+                               std::begin(kCeilingClasses));
+}
+
 constexpr uint32_t kMagic = 0x524B5646;  // "FVKR" as bytes.
 constexpr uint16_t kVersion = 1;
 constexpr uint64_t kCheckBytes = 8;
@@ -27,6 +40,35 @@ uint64_t Mix(uint64_t x) {
 uint32_t CheckCount(const RunInfo& run, uint32_t layers) {
   if (run.bytes == 0) return 0;
   return (layers + run.layers_per_check - 1) / run.layers_per_check;
+}
+
+// Codes whose bits are those of each head.
+bool MixesBits(const RecordHeader& header, Part part) {
+  return header.Mixed(part) && header.CodingOf(part).bits == 0 &&
+         FamilyOf(header.CodingOf(part).codec) == CodecFamily::kCodes;
+}
+
+absl::Status CheckCeilings(const RecordHeader& header, Part part) {
+  const ClassMap& ceilings = header.CeilingsOf(part);
+  if (ceilings.empty()) return absl::OkStatus();
+  const char* name = part == Part::kK ? "K" : "V";
+  CodecFamily family = FamilyOf(header.CodingOf(part).codec);
+  if (family != CodecFamily::kNested && !MixesBits(header, part)) {
+    return InvalidArgument("codec {} of {} has one precision for all heads",
+                           static_cast<int>(header.CodingOf(part).codec), name);
+  }
+  uint64_t expected = uint64_t{header.shape.layers} * header.shape.heads;
+  if (ceilings.size() != expected) {
+    return InvalidArgument("{} precisions of {}, one of each of {} heads expected", ceilings.size(), name, expected);
+  }
+  for (PrecisionClass c : ceilings) {
+    if (CeilingCode(c) < kCeilingCodes && (family != CodecFamily::kNested || c != PrecisionClass::k3Bit)) continue;
+    return InvalidArgument("a head of {} at class {}", name, static_cast<int>(c));
+  }
+  if (std::adjacent_find(ceilings.begin(), ceilings.end(), std::not_equal_to<>()) == ceilings.end()) {
+    return InvalidArgument("all heads of {} have the same precision, which is said otherwise", name);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckCoding(const RecordHeader& header, Part part) {
@@ -50,9 +92,10 @@ absl::Status CheckCoding(const RecordHeader& header, Part part) {
     return InvalidArgument("{} thousandths of {} are outliers, at most {}", coding.outliers, name,
                            PartCoding::kOutliersMax);
   }
-  if (family == CodecFamily::kCodes && ClassOfCodes(coding) == PrecisionClass::kNone) {
+  if (family == CodecFamily::kCodes && ClassOfCodes(coding) == PrecisionClass::kNone && !MixesBits(header, part)) {
     return InvalidArgument("codes of {} bits for {}: 8, 4, 3 or 2 where the codec has a choice", coding.bits, name);
   }
+  FIRN_RETURN_IF_ERROR(CheckCeilings(header, part));
   if (family == CodecFamily::kNested && !header.encoded.Has(RunKind::kMeta, part)) {
     if (header.RunBytes(RunMask::Of(RunKind::kP2, part)) > 0)
       return InvalidArgument("{} is nested without metadata", name);
@@ -71,7 +114,7 @@ absl::Status CheckRuns(const RecordHeader& header) {
     }
     if (run.bytes > kBlockBytesMax)
       return InvalidArgument("run {} has {} bytes, at most {}", i, run.bytes, kBlockBytesMax);
-    if (run.bytes % layers != 0)
+    if (run.bytes % layers != 0 && !header.Mixed(RunPartOf(i)))
       return InvalidArgument("run {} of {} bytes does not divide by {} layers", i, run.bytes, layers);
     if (run.layers_per_check == 0 || run.layers_per_check > layers) {
       return InvalidArgument("run {} joins {} layers a check, 1 to {}", i, run.layers_per_check, layers);
@@ -85,6 +128,30 @@ absl::Status CheckRuns(const RecordHeader& header) {
     return InvalidArgument("the runs have {} bytes together, at most {}", total_bytes, 2 * kBlockBytesMax);
   }
   return absl::OkStatus();
+}
+
+void WriteCeilings(ByteWriter* writer, const ClassMap& ceilings) {
+  for (size_t at = 0; at < ceilings.size(); at += 32) {
+    uint64_t word = 0;
+    for (size_t i = 0; i < std::min<size_t>(32, ceilings.size() - at); ++i) {
+      word |= CeilingCode(ceilings[at + i]) << (2 * i);
+    }
+    writer->Write<uint64_t>(word);
+  }
+}
+
+// False where bits stand that mean nothing.
+bool ReadCeilings(ByteReader* reader, size_t count, ClassMap* ceilings) {
+  ceilings->reserve(count);
+  uint64_t word = 0;
+  for (size_t i = 0; i < count; ++i, word >>= 2) {
+    if (i % 32 == 0) {
+      if (word != 0) return false;
+      word = reader->Read<uint64_t>();
+    }
+    ceilings->push_back(kCeilingClasses[word & 3]);
+  }
+  return word == 0;
 }
 
 void WriteCoding(ByteWriter* writer, const PartCoding& coding) {
@@ -111,8 +178,9 @@ void ReadCoding(ByteReader* reader, PartCoding* coding) {
   coding->artifact = ReadDigest(reader);
 }
 
-bool ReadFixed(ByteReader* reader, RecordHeader* header) {
-  header->flags = reader->Read<uint16_t>();
+bool ReadFixed(ByteReader* reader, RecordHeader* header, uint16_t* flags) {
+  *flags = reader->Read<uint16_t>();
+  header->flags = *flags & RecordHeader::kFlags;
   reader->Skip(sizeof(uint32_t));  // The length, known by now.
   header->encoded = RunMask(reader->Read<uint16_t>());
   header->dtype = static_cast<DType>(reader->Read<uint8_t>());
@@ -143,7 +211,7 @@ bool ReadFixed(ByteReader* reader, RecordHeader* header) {
 }
 
 // Reads the run table and the checks; allocates only what the header's own length has room for.
-absl::Status ReadRuns(ByteReader* reader, RecordHeader* header) {
+absl::Status ReadRuns(ByteReader* reader, uint64_t extra_bytes, RecordHeader* header) {
   std::array<uint32_t, kRunIds> counts{};
   uint64_t checks_total = 0;
   for (uint32_t i = 0; i < kRunIds; ++i) {
@@ -153,7 +221,7 @@ absl::Status ReadRuns(ByteReader* reader, RecordHeader* header) {
     counts[i] = reader->Read<uint32_t>();
     checks_total += counts[i];
   }
-  if (!reader->ok() || reader->remaining() != checks_total * kCheckBytes) {
+  if (!reader->ok() || reader->remaining() != checks_total * kCheckBytes + extra_bytes) {
     return DataLoss("record header: {} checks do not fit the {} bytes left for them", checks_total,
                     reader->remaining());
   }
@@ -188,8 +256,8 @@ absl::StatusOr<ByteSpan> IntactBody(ByteSpan bytes) {
   return body;
 }
 
-// What `runs` of one part decode to; `runs` holds only encoded ones.
-PrecisionClass ClassOfPart(const RecordHeader& header, Part part, RunMask runs) {
+// What `runs` of one part decode to, whatever its heads have; `runs` holds only encoded ones.
+PrecisionClass ClassOfRuns(const RecordHeader& header, Part part, RunMask runs) {
   PartShape shape = header.shape.part(part);
   if (shape.width == 0) return PrecisionClass::kExact;
   for (RunKind kind : {RunKind::kMeta, RunKind::kExact}) {
@@ -205,13 +273,30 @@ PrecisionClass ClassOfPart(const RecordHeader& header, Part part, RunMask runs) 
       if (!runs.Has(RunKind::kWhole, part)) return PrecisionClass::kNone;
       return fp8 ? PrecisionClass::k8Bit : PrecisionClass::kExact;
     case CodecFamily::kCodes:
-      return runs.Has(RunKind::kWhole, part) ? ClassOfCodes(header.CodingOf(part)) : PrecisionClass::kNone;
+      if (!runs.Has(RunKind::kWhole, part)) return PrecisionClass::kNone;
+      return MixesBits(header, part) ? PrecisionClass::k8Bit : ClassOfCodes(header.CodingOf(part));
     case CodecFamily::kNested:
       if (!runs.Has(RunKind::kP2, part)) return PrecisionClass::kNone;
       if (!runs.Has(RunKind::kP4, part)) return PrecisionClass::k2Bit;
       return runs.Has(RunKind::kP8, part) ? PrecisionClass::k8Bit : PrecisionClass::k4Bit;
   }
   return PrecisionClass::kNone;
+}
+
+// The encoded ones of `runs`, with those that have no bytes.
+RunMask EncodedAmong(const RecordHeader& header, RunMask runs) {
+  runs = runs & header.encoded;
+  for (uint32_t i = 0; i < kRunIds; ++i) {
+    if (header.encoded.Has(i) && header.runs[i].bytes == 0) runs |= RunMask::Of(RunKindOf(i), RunPartOf(i));
+  }
+  return runs;
+}
+
+PrecisionClass ClassOfPart(const RecordHeader& header, Part part, RunMask runs) {
+  PrecisionClass c = ClassOfRuns(header, part, runs);
+  if (!header.Mixed(part) || c == PrecisionClass::kExact) return c;
+  const ClassMap& ceilings = header.CeilingsOf(part);
+  return std::min(c, *std::min_element(ceilings.begin(), ceilings.end()));
 }
 
 }  // namespace
@@ -284,6 +369,17 @@ uint32_t LayersPerCheck(uint64_t layer_bytes, uint32_t layers) {
   return static_cast<uint32_t>(std::min<uint64_t>(joined, layers));
 }
 
+uint32_t LayersPerCheckOf(const RecordHeader& header, uint32_t run_index) {
+  if (header.Mixed(RunPartOf(run_index))) return header.shape.layers;
+  return LayersPerCheck(header.runs[run_index].bytes / header.shape.layers, header.shape.layers);
+}
+
+uint64_t CeilingBytes(const BlockShape& shape, const std::array<ClassMap, 2>& ceilings) {
+  uint64_t words = (uint64_t{shape.layers} * shape.heads + 31) / 32, bytes = 0;
+  for (const ClassMap& map : ceilings) bytes += map.empty() ? 0 : words * 8;
+  return bytes;
+}
+
 absl::Status CheckShape(const BlockShape& shape, DType dtype) {
   if (DTypeBytes(dtype) == 0 || dtype == DType::kFp32) {
     return InvalidArgument("values of type {} are not stored", static_cast<int>(dtype));
@@ -305,8 +401,7 @@ absl::Status CheckShape(const BlockShape& shape, DType dtype) {
 
 absl::Status CheckHeader(const RecordHeader& header) {
   FIRN_RETURN_IF_ERROR(CheckShape(header.shape, header.dtype));
-  if ((header.flags & ~RecordHeader::kNonFinite) != 0)
-    return InvalidArgument("flags {:#x} are not known", header.flags);
+  if ((header.flags & ~RecordHeader::kFlags) != 0) return InvalidArgument("flags {:#x} are not known", header.flags);
   if (header.encoded.Empty() || !RunMask::All().Contains(header.encoded)) {
     return InvalidArgument("runs {:#x}, at least one of {:#x}", header.encoded.bits(), RunMask::All().bits());
   }
@@ -321,11 +416,13 @@ absl::Status CheckHeader(const RecordHeader& header) {
 }
 
 ClassPair ClassOf(const RecordHeader& header, RunMask runs) {
-  runs = runs & header.encoded;
-  for (uint32_t i = 0; i < kRunIds; ++i) {
-    if (header.encoded.Has(i) && header.runs[i].bytes == 0) runs |= RunMask::Of(RunKindOf(i), RunPartOf(i));
-  }
+  runs = EncodedAmong(header, runs);
   return {ClassOfPart(header, Part::kK, runs), ClassOfPart(header, Part::kV, runs)};
+}
+
+ClassPair FinestOf(const RecordHeader& header, RunMask runs) {
+  runs = EncodedAmong(header, runs);
+  return {ClassOfRuns(header, Part::kK, runs), ClassOfRuns(header, Part::kV, runs)};
 }
 
 RunMask RunsFor(const RecordHeader& header, ClassPair target) {
@@ -345,12 +442,14 @@ std::vector<uint8_t> SerializeHeader(const RecordHeader& header) {
   FIRN_CHECK(CheckHeader(header).ok());
   uint64_t length = kRecordHeaderFixedBytes + kRecordHeaderRunBytes * static_cast<uint64_t>(header.encoded.Count());
   for (const RunInfo& run : header.runs) length += run.checks.size() * kCheckBytes;
+  length += CeilingBytes(header.shape, header.ceilings);
   FIRN_CHECK(length <= kRecordHeaderBytesMax);
   ByteWriter writer;
   writer.bytes().reserve(length);
   writer.Write<uint32_t>(kMagic);
   writer.Write<uint16_t>(kVersion);
-  writer.Write<uint16_t>(header.flags);
+  uint16_t mixed = (header.Mixed(Part::kK) ? kMixedK : 0) | (header.Mixed(Part::kV) ? kMixedV : 0);
+  writer.Write<uint16_t>(header.flags | mixed);
   writer.Write<uint32_t>(static_cast<uint32_t>(length));
   writer.Write<uint16_t>(header.encoded.bits());
   writer.Write<uint8_t>(static_cast<uint8_t>(header.dtype));
@@ -380,6 +479,7 @@ std::vector<uint8_t> SerializeHeader(const RecordHeader& header) {
   for (const RunInfo& run : header.runs) {
     for (uint64_t check : run.checks) writer.Write<uint64_t>(check);
   }
+  for (const ClassMap& ceilings : header.ceilings) WriteCeilings(&writer, ceilings);
   writer.Write<uint64_t>(Crc64(writer.bytes(), 0));
   FIRN_CHECK(writer.size() == length);
   return writer.Take();
@@ -395,11 +495,25 @@ absl::StatusOr<RecordHeader> ParseHeader(ByteSpan bytes, uint64_t* bytes_used) {
   ByteReader reader(body);
   reader.Skip(sizeof(kMagic) + sizeof(kVersion));
   RecordHeader header;
-  if (!ReadFixed(&reader, &header)) return DataLoss("record header: reserved bytes are not zero");
+  uint16_t flags = 0;
+  if (!ReadFixed(&reader, &header, &flags)) return DataLoss("record header: reserved bytes are not zero");
   if (!RunMask::All().Contains(header.encoded)) {
     return DataLoss("record header: runs {:#x} are not known", header.encoded.bits());
   }
-  FIRN_RETURN_IF_ERROR(ReadRuns(&reader, &header));
+  absl::Status shape = CheckShape(header.shape, header.dtype);
+  if (!shape.ok()) return DataLoss("record header: {}", Message(shape));
+  if ((flags & ~(RecordHeader::kFlags | kMixedK | kMixedV)) != 0) {
+    return DataLoss("record header: flags {:#x} are not known", flags);
+  }
+  size_t heads = size_t{header.shape.layers} * header.shape.heads;
+  uint64_t map_bytes = (heads + 31) / 32 * 8;
+  bool mixed[2] = {(flags & kMixedK) != 0, (flags & kMixedV) != 0};
+  FIRN_RETURN_IF_ERROR(ReadRuns(&reader, (mixed[0] + mixed[1]) * map_bytes, &header));
+  for (size_t part = 0; part < 2; ++part) {
+    if (mixed[part] && !ReadCeilings(&reader, heads, &header.ceilings[part])) {
+      return DataLoss("record header: reserved bits are not zero");
+    }
+  }
   absl::Status valid = CheckHeader(header);
   if (!valid.ok()) return DataLoss("record header: {}", Message(valid));
   if (bytes_used != nullptr) *bytes_used = body.size() + kCrcBytes;

@@ -66,6 +66,9 @@ struct PartCoding {
   bool operator==(const PartCoding&) const = default;
 };
 
+// The finest class that was encoded of each (layer, head) of a part, [layer][head]; empty where all are alike.
+using ClassMap = std::vector<PrecisionClass>;
+
 // The class of a coding of the family kCodes; kNone where its bits mean none.
 PrecisionClass ClassOfCodes(const PartCoding& coding);
 
@@ -88,6 +91,7 @@ struct RunInfo {
 
 struct RecordHeader {
   static constexpr uint16_t kNonFinite = 1;  // flags: the source holds NaN or Inf; kept at source precision.
+  static constexpr uint16_t kFlags = kNonFinite;
 
   Identity identity;
   std::optional<Digest> parent;
@@ -99,11 +103,16 @@ struct RecordHeader {
   BlockShape shape;
   int64_t expires_unix_ms = 0;       // 0: never.
   std::array<PartCoding, 2> coding;  // By Part.
+  // By Part. A part whose heads differ ranks by its coarsest; its runs hold what each head has, and have one check
+  // each.
+  std::array<ClassMap, 2> ceilings;
   std::array<PartErrors, 2> errors;
   RunMask encoded;                    // Runs the record was written with; a copy may hold fewer.
   std::array<RunInfo, kRunIds> runs;  // Entries outside `encoded` are empty.
 
   const PartCoding& CodingOf(Part p) const { return coding[static_cast<size_t>(p)]; }
+  const ClassMap& CeilingsOf(Part p) const { return ceilings[static_cast<size_t>(p)]; }
+  bool Mixed(Part p) const { return !CeilingsOf(p).empty(); }
   uint64_t RunBytes(RunMask mask) const;
 };
 
@@ -115,6 +124,10 @@ inline constexpr uint64_t kRecordHeaderRunBytes = 16;     // More for each encod
 inline constexpr uint64_t kCheckedBytesMin = 4096;
 // How many layers share one CRC in a run whose layers have `layer_bytes` each.
 uint32_t LayersPerCheck(uint64_t layer_bytes, uint32_t layers);
+// How many do in a run of `header`, whose bytes are set: all of them where the part is mixed.
+uint32_t LayersPerCheckOf(const RecordHeader& header, uint32_t run_index);
+// Bytes that mixed parts add to the serialized header.
+uint64_t CeilingBytes(const BlockShape& shape, const std::array<ClassMap, 2>& ceilings);
 
 // InvalidArgument, naming the value and the limit, unless a block of this shape and type may exist.
 absl::Status CheckShape(const BlockShape& shape, DType dtype);
@@ -125,6 +138,8 @@ absl::Status CheckHeader(const RecordHeader& header);
 // The class that a set of intact runs decodes to, K and V apart; kNone where a part cannot be decoded at all. Encoded
 // runs of no bytes count as there. A part of width 0 is exact, and so is one all of whose tokens are kept exact.
 ClassPair ClassOf(const RecordHeader& header, RunMask runs);
+// The finest class that any head has in a set of intact runs: ClassOf where heads are alike.
+ClassPair FinestOf(const RecordHeader& header, RunMask runs);
 // The runs that `target` needs of this record, at most what was encoded. A class that the coding does not have rounds
 // up to the next finer one it has; kNone needs nothing of its part. ClassOf(RunsFor(target)) >= target wherever it was
 // encoded.

@@ -14,7 +14,7 @@ bool CopySource(const EncodedBlock& block, const PartGeometry& geometry, const D
                 MutableByteSpan target) {
   if (!geometry.is_source() || geometry.exact_tokens() > 0 || request.out != geometry.stored()) return false;
   const RunBytes& run = block.runs[RunIndex(RunKind::kWhole, geometry.part())];
-  uint64_t layer_bytes = geometry.LayerBytes(RunKind::kWhole);
+  uint64_t layer_bytes = geometry.RunBytes(RunKind::kWhole) / geometry.shape().layers;
   CopyScattered(run.Slice(request.first_layer * layer_bytes, layers * layer_bytes), MutableRunBytes(target));
   return true;
 }

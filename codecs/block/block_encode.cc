@@ -77,7 +77,7 @@ class PartEncoder {
 
   void CopyExactRows(uint32_t layer, uint32_t head) {
     if (geometry_.exact_tokens() == 0) return;
-    Write(RunKind::kExact, geometry_.ExactOffset(layer, head), rows_.ExactRows(), geometry_.HeadBytes(RunKind::kExact));
+    Write(RunKind::kExact, geometry_.ExactOffset(layer, head), rows_.ExactRows(), geometry_.ExactBytes());
   }
 
   EncodeTile TileOf(Survey* survey) const {
@@ -94,7 +94,8 @@ class PartEncoder {
   void BeginRuns(uint32_t layer, uint32_t head, uint32_t token, EncodeTile* tile) {
     for (uint32_t k = 0; k < kRunKinds; ++k) {
       RunKind kind = static_cast<RunKind>(k);
-      uint64_t bytes = written_[k] ? geometry_.TileBytes(kind, tile->tokens) : 0;
+      bool here = written_[k] && geometry_.HeadHas(kind, layer, head);
+      uint64_t bytes = here ? geometry_.TileBytes(kind, tile->tokens, layer, head) : 0;
       tile->runs[k] = bytes > 0 ? writers_[k].Begin(geometry_.Offset(kind, layer, head, token), bytes) : nullptr;
     }
   }
@@ -106,7 +107,8 @@ class PartEncoder {
     EncodeTile tile = TileOf(survey);
     ChannelTransform transform = transform_.For(layer, head);
     tile.transform = conditioner_.ForCodec(transform);
-    tile.model = transform_.ModelOf(layer, head);
+    tile.coding = &geometry_.CodingAt(layer, head);
+    tile.model = transform_.ModelOf(layer, head, tile.coding->bits);
     uint32_t coded = geometry_.coded_tokens();
     for (uint32_t token = 0; token < coded; token += tile.tokens) {
       tile.tokens = std::min(geometry_.tile_tokens(), coded - token);
@@ -121,7 +123,7 @@ class PartEncoder {
       BeginRuns(layer, head, token, &tile);
       geometry_.row().encode(tile);
       sampler_.Observe(tile, (uint64_t{layer} * geometry_.shape().heads + head) * coded + token, token, values,
-                       rows_.type(), conditioner_, transform);
+                       rows_.type(), conditioner_, transform, geometry_.CeilingAt(layer, head));
       CommitRuns();
     }
   }
@@ -147,7 +149,7 @@ class PartEncoder {
     tile.in = DType::kFp32;
     tile.source = reinterpret_cast<const uint8_t*>(layer_rows_.data());
     tile.transform = conditioner_.ForCodec(transform_.For(layer, 0));
-    tile.model = transform_.ModelOf(layer, 0);
+    tile.model = transform_.ModelOf(layer, 0, tile.coding->bits);
     BeginRuns(layer, 0, 0, &tile);
     geometry_.row().encode(tile);
     sampler_.ObserveLayer(tile, layer, layer_values_.data(), conditioner_, &transform_);
@@ -208,6 +210,33 @@ absl::Status CopyRuns(const EncodedBlock& source, RunMask copied, RecordHeader* 
   return absl::OkStatus();
 }
 
+// Copies the bytes of those heads that the target has in each run: the same coding, of heads that differ otherwise.
+absl::Status CopyHeads(const EncodedBlock& source, const RecordHeader& header, Part part, const MutableRuns& runs) {
+  FIRN_ASSIGN_OR_RETURN(PartGeometry from, PartGeometry::Of(*source.header, part));
+  FIRN_ASSIGN_OR_RETURN(PartGeometry to, PartGeometry::Of(header, part));
+  for (uint32_t k = 0; k < kRunKinds; ++k) {
+    RunKind kind = static_cast<RunKind>(k);
+    uint32_t index = RunIndex(kind, part);
+    if (!header.encoded.Has(index)) continue;
+    if (!source.present.Has(index) || source.runs[index].size() != source.header->runs[index].bytes) {
+      return InvalidArgument("run {} is not at hand", index);
+    }
+    ReadCursor reader(source.runs[index]);
+    WriteCursor writer(runs[index]);
+    for (uint32_t layer = 0; layer < to.shape().layers; ++layer) {
+      for (uint32_t head = 0; head < to.shape().heads; ++head) {
+        uint64_t bytes = to.HeadBytes(kind, layer, head);
+        if (bytes == 0) continue;
+        FIRN_CHECK(from.HeadBytes(kind, layer, head) == bytes);
+        std::memcpy(writer.Begin(to.Offset(kind, layer, head, 0), bytes),
+                    reader.Read(from.Offset(kind, layer, head, 0), bytes), bytes);
+        writer.Commit();
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckPlan(const EncodedBlock& source, const EncodePlan& plan, const MutableRuns& runs) {
   if (source.header == nullptr) return InvalidArgument("a block without a header");
   if (plan.header.shape != source.header->shape || plan.header.dtype != source.header->dtype ||
@@ -236,6 +265,12 @@ absl::StatusOr<std::shared_ptr<const RecordHeader>> Encode(const EncodedBlock& s
     if (of_part.Empty()) continue;
     bool kept = plan.header.CodingOf(part) == source.header->CodingOf(part) &&
                 plan.header.exact_tokens == source.header->exact_tokens;
+    bool same_heads = plan.header.CeilingsOf(part) == source.header->CeilingsOf(part);
+    if (kept && !same_heads) {
+      FIRN_RETURN_IF_ERROR(CopyHeads(source, *header, part, runs));
+      for (uint32_t layer = 0; layer < header->shape.layers; ++layer) checks.AddLayer(part);
+      continue;
+    }
     if (!kept) {
       FIRN_RETURN_IF_ERROR(EncodePart(source, spec, artifacts, part, !plan.surveyed, header.get(), runs, &checks));
       continue;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 
 #include "base/status.h"
 #include "codecs/block/head_decoder.h"
@@ -83,14 +84,14 @@ absl::StatusOr<Survey> SurveyPart(const EncodedBlock& source, const RecordHeader
   FIRN_ASSIGN_OR_RETURN(auto rows, SourceRows::Create(source, part, artifacts, planned.exact_tokens, false));
   Survey survey;
   EncodeTile tile;
-  tile.coding = &geometry.coding();
   tile.width = geometry.shape().width;
   tile.stored = geometry.stored();
   for (uint32_t layer = 0; layer < geometry.shape().layers; ++layer) {
     for (uint32_t head = 0; head < geometry.shape().heads; ++head) {
       ChannelTransform channels = transform.For(layer, head);
       tile.transform = conditioner.ForCodec(channels);
-      tile.model = transform.ModelOf(layer, head);
+      tile.coding = &geometry.CodingAt(layer, head);
+      tile.model = transform.ModelOf(layer, head, tile.coding->bits);
       rows.SelectHead(layer, head);
       for (uint32_t token = 0; token < geometry.coded_tokens(); token += tile.tokens) {
         tile.tokens = std::min(geometry.tile_tokens(), geometry.coded_tokens() - token);
@@ -134,6 +135,49 @@ EncodePlan NarrowingPlan(const EncodedBlock& source, ClassPair target, uint16_t 
   return plan;
 }
 
+// What a nested head can have of `wanted`.
+PrecisionClass LadderRung(PrecisionClass wanted) { return std::min(RoundedUp(wanted), PrecisionClass::k8Bit); }
+
+// The classes of a part's heads after coding, and the finest of them; `ceilings` is empty where they are all alike.
+struct HeadClasses {
+  ClassMap ceilings;
+  PrecisionClass finest = PrecisionClass::kNone;
+};
+HeadClasses PlanHeads(const EncodedBlock& source, const EncodeSpec& spec, Part part, const PartCoding& coding) {
+  const RecordHeader& header = *source.header;
+  const ClassMap* wanted = spec.classes[static_cast<size_t>(part)].get();
+  bool nested = FamilyOf(coding.codec) == CodecFamily::kNested;
+  bool own = coding == header.CodingOf(part);
+  HeadClasses heads;
+  heads.finest = TargetOf(spec, part);
+  if (wanted == nullptr || (own && !nested)) {
+    if (own) heads.ceilings = header.CeilingsOf(part);
+    return heads;
+  }
+  PrecisionClass present = ClassOfPart(FinestOf(header, source.present), part);
+  const ClassMap& ceilings = header.CeilingsOf(part);
+  for (size_t i = 0; i < wanted->size(); ++i) {
+    PrecisionClass c = nested ? LadderRung((*wanted)[i]) : (*wanted)[i];
+    if (own) c = std::min({c, present, ceilings.empty() ? present : ceilings[i]});
+    heads.ceilings.push_back(c);
+  }
+  heads.finest = *std::max_element(heads.ceilings.begin(), heads.ceilings.end());
+  auto differ = std::adjacent_find(heads.ceilings.begin(), heads.ceilings.end(), std::not_equal_to<>());
+  if (differ == heads.ceilings.end()) heads.ceilings.clear();
+  return heads;
+}
+
+// Whether dropping runs leaves just these classes: then the header stays, and nothing is copied apart.
+bool NarrowsTo(const EncodedBlock& source, Part part, const HeadClasses& heads) {
+  const ClassMap& ceilings = source.header->CeilingsOf(part);
+  if (ceilings == heads.ceilings || (heads.ceilings.empty() && ceilings.empty())) return true;
+  for (size_t i = 0; i < ceilings.size(); ++i) {
+    PrecisionClass c = heads.ceilings.empty() ? heads.finest : heads.ceilings[i];
+    if (std::min(ceilings[i], heads.finest) != c) return false;
+  }
+  return !ceilings.empty();
+}
+
 absl::StatusOr<EncodePlan> PlanOf(RecordHeader header, const EncodedBlock& source, ClassPair target) {
   EncodePlan plan;
   RecordHeader possible = header;
@@ -144,6 +188,7 @@ absl::StatusOr<EncodePlan> PlanOf(RecordHeader header, const EncodedBlock& sourc
     RunMask runs = RunsFor(possible, target);
     bool recoded =
         header.CodingOf(part) != source.header->CodingOf(part) || header.exact_tokens != source.header->exact_tokens;
+    if (header.Mixed(part)) runs = RunsFor(possible, {PrecisionClass::k8Bit, PrecisionClass::k8Bit});
     if (!recoded) runs = runs & source.present;
     geometry.AddLengths(runs, &plan.layout);
   }
@@ -160,6 +205,11 @@ absl::Status CheckSpec(const EncodeSpec& spec, const RecordHeader& header) {
   for (Part part : kParts) {
     if (header.shape.part(part).width > 0 && ClassOfPart(spec.target, part) == PrecisionClass::kNone) {
       return InvalidArgument("no target class for {}", part == Part::kK ? "K" : "V");
+    }
+    const ClassMap* classes = spec.classes[static_cast<size_t>(part)].get();
+    uint64_t heads = uint64_t{header.shape.layers} * header.shape.heads;
+    if (classes != nullptr && classes->size() != heads) {
+      return InvalidArgument("{} classes for the {} heads of {}", classes->size(), heads, part == Part::kK ? "K" : "V");
     }
   }
   return absl::OkStatus();
@@ -205,12 +255,25 @@ absl::StatusOr<EncodePlan> PlanEncode(const EncodedBlock& source, const EncodeSp
                           CodingFor(header, spec, part, ClassOfPart(available, part)));
   }
   uint32_t exact_tokens = ExactTokens(header, spec);
-  if (planned.coding == header.coding || exact_tokens == header.shape.tokens) {
-    return NarrowingPlan(source, spec.target, 0);
+  ClassPair finest = spec.target;
+  bool narrows = true;
+  for (Part part : kParts) {
+    PartCoding& coding = planned.coding[static_cast<size_t>(part)];
+    if (header.shape.part(part).width == 0) continue;
+    HeadClasses heads = PlanHeads(source, spec, part, coding);
+    (part == Part::kK ? finest.k : finest.v) = heads.finest;
+    narrows &= coding == header.CodingOf(part) && NarrowsTo(source, part, heads);
+    if (coding.bits != 0 && coding != header.CodingOf(part)) {
+      coding.bits = heads.ceilings.empty() ? static_cast<uint8_t>(heads.finest) : uint8_t{0};
+    }
+    planned.ceilings[static_cast<size_t>(part)] = std::move(heads.ceilings);
   }
-  planned.exact_tokens = exact_tokens;
-  FIRN_ASSIGN_OR_RETURN(EncodePlan plan, PlanOf(std::move(planned), source, spec.target));
-  plan.surveyed = false;
+  if (narrows || exact_tokens == header.shape.tokens) return NarrowingPlan(source, finest, 0);
+  bool recodes = planned.coding != header.coding;
+  // Tokens are set apart only where the others are coded anew.
+  planned.exact_tokens = recodes ? exact_tokens : header.exact_tokens;
+  FIRN_ASSIGN_OR_RETURN(EncodePlan plan, PlanOf(std::move(planned), source, finest));
+  plan.surveyed = !recodes;
   return plan;
 }
 

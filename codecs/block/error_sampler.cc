@@ -11,7 +11,8 @@ namespace firn {
 ErrorSampler::ErrorSampler(const PartGeometry& geometry, PrecisionClass finest) : geometry_(geometry) {
   bool one = FamilyOf(geometry.coding().codec) == CodecFamily::kCodes;
   for (PrecisionClass c : geometry.row().classes) {
-    if (one ? c == ClassOfCodes(geometry.coding()) : c <= finest) classes_.push_back(c);
+    // The one class of plain codes; of heads that differ, the one that the block ranks by.
+    if (one ? c == finest : c <= finest) classes_.push_back(c);
   }
   sums_.resize(classes_.size());
   const PartShape& shape = geometry.shape();
@@ -23,7 +24,8 @@ ErrorSampler::ErrorSampler(const PartGeometry& geometry, PrecisionClass finest) 
 }
 
 void ErrorSampler::Observe(const EncodeTile& tile, uint64_t first_row, uint32_t first_token, const uint8_t* values,
-                           DType type, const Conditioner& conditioner, const ChannelTransform& transform) {
+                           DType type, const Conditioner& conditioner, const ChannelTransform& transform,
+                           PrecisionClass ceiling) {
   if (classes_.empty()) return;
   const CodecRow& row = geometry_.row();
   uint32_t width = tile.width;
@@ -36,11 +38,11 @@ void ErrorSampler::Observe(const EncodeTile& tile, uint64_t first_row, uint32_t 
     for (uint32_t k = 0; k < kRunKinds; ++k) {
       RunKind kind = static_cast<RunKind>(k);
       if (tile.runs[k] == nullptr) continue;
-      decode.runs[k] = tile.runs[k] + (kind == RunKind::kMeta ? row.meta_offset(*tile.coding, width, token)
-                                                              : geometry_.TileBytes(kind, token));
+      uint64_t rows = row.run_bytes({*tile.coding, geometry_.stored(), width, token}, kind);
+      decode.runs[k] = tile.runs[k] + (kind == RunKind::kMeta ? row.meta_offset(*tile.coding, width, token) : rows);
     }
     for (size_t i = 0; i < classes_.size(); ++i) {
-      decode.precision = classes_[i];
+      decode.precision = std::min(classes_[i], ceiling);
       row.decode(decode);
       conditioner.Backward(decoded_.data(), transform, first_token + token, 1);
       AddSquaredError(source_.data(), decoded_.data(), width, &sums_[i]);

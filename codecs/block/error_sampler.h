@@ -20,9 +20,10 @@ class ErrorSampler {
   ErrorSampler(const PartGeometry& geometry, PrecisionClass finest);
 
   // `tile`, just encoded, begins with row `first_row` of the part, counted over all layers and heads, and with the
-  // coded token `first_token` of its head. `values` are its rows before conditioning, of type `type`.
+  // coded token `first_token` of its head. `values` are its rows before conditioning, of type `type`;
+  // `ceiling` is the finest class that the head has.
   void Observe(const EncodeTile& tile, uint64_t first_row, uint32_t first_token, const uint8_t* values, DType type,
-               const Conditioner& conditioner, const ChannelTransform& transform);
+               const Conditioner& conditioner, const ChannelTransform& transform, PrecisionClass ceiling);
   // The same for a tile of a layer's heads, whose rows before conditioning are FP32; some layers are looked at, whole.
   void ObserveLayer(const EncodeTile& tile, uint32_t layer, const float* values, const Conditioner& conditioner,
                     HeadTransform* transform);

@@ -21,7 +21,8 @@ absl::StatusOr<HeadDecoder> HeadDecoder::Create(const EncodedBlock& block, Part 
   FIRN_ASSIGN_OR_RETURN(auto transform,
                         HeadTransform::Create(geometry.coding(), geometry.shape(), std::move(artifact)));
   Conditioner conditioner(geometry, transform, header.first_token + header.exact_tokens);
-  RunMask needed = RunsFor(header, {precision, precision}) & use;
+  PrecisionClass finest = ClassOfPart(FinestOf(header, use), part);
+  RunMask needed = RunsFor(header, {finest, finest}) & use;
   auto run = [&](RunKind kind) -> const RunBytes& {
     static const RunBytes kNothing;
     return needed.Has(kind, part) ? block.runs[RunIndex(kind, part)] : kNothing;
@@ -32,7 +33,7 @@ absl::StatusOr<HeadDecoder> HeadDecoder::Create(const EncodedBlock& block, Part 
     if (!needed.Has(index) || bytes == header.runs[index].bytes) continue;
     return DataLoss("run {} has {} bytes, its header says {}", index, bytes, header.runs[index].bytes);
   }
-  return HeadDecoder(geometry, std::move(transform), std::move(conditioner), precision,
+  return HeadDecoder(geometry, std::move(transform), std::move(conditioner), precision, finest,
                      {ReadCursor(run(RunKind::kMeta)), ReadCursor(run(RunKind::kExact)), ReadCursor(run(RunKind::kP2)),
                       ReadCursor(run(RunKind::kP4)), ReadCursor(run(RunKind::kP8)), ReadCursor(run(RunKind::kWhole))});
 }
@@ -47,13 +48,14 @@ float HeadDecoder::SourceScale(uint32_t layer, uint32_t head) {
 }
 
 const uint8_t* HeadDecoder::ExactRows(uint32_t layer, uint32_t head) {
-  return cursor(RunKind::kExact).Read(geometry_.ExactOffset(layer, head), geometry_.HeadBytes(RunKind::kExact));
+  return cursor(RunKind::kExact).Read(geometry_.ExactOffset(layer, head), geometry_.ExactBytes());
 }
 
 const uint8_t* HeadDecoder::StoredRows(uint32_t layer, uint32_t head, uint32_t coded_token, uint32_t tokens) {
   FIRN_CHECK(geometry_.is_source());
   return cursor(RunKind::kWhole)
-      .Read(geometry_.Offset(RunKind::kWhole, layer, head, coded_token), geometry_.TileBytes(RunKind::kWhole, tokens));
+      .Read(geometry_.Offset(RunKind::kWhole, layer, head, coded_token),
+            geometry_.TileBytes(RunKind::kWhole, tokens, layer, head));
 }
 
 void HeadDecoder::DecodeExact(uint32_t layer, uint32_t head, DType out, uint8_t* target) {
@@ -72,21 +74,27 @@ void HeadDecoder::DecodeExact(uint32_t layer, uint32_t head, DType out, uint8_t*
   FindCodec(coding.codec)->decode(tile);
 }
 
+PrecisionClass HeadDecoder::HeadPrecision(uint32_t layer, uint32_t head) const {
+  return std::min(geometry_.CeilingAt(layer, head), finest_);
+}
+
 DecodeTile HeadDecoder::TileAt(uint32_t layer, uint32_t head, uint32_t token, uint32_t tokens) {
-  DecodeTile tile{.coding = &geometry_.coding(),
+  const PartCoding& coding = geometry_.CodingAt(layer, head);
+  DecodeTile tile{.coding = &coding,
                   .width = geometry_.shape().width,
                   .tokens = tokens,
                   .heads = geometry_.layer_scope() ? geometry_.shape().heads : 1,
                   .stored = geometry_.stored(),
-                  .precision = precision_,
+                  .precision = HeadPrecision(layer, head),
                   .source_scale = SourceScale(layer, head),
                   .transform = conditioner_.ForCodec(transform_.For(layer, head)),
-                  .model = transform_.ModelOf(layer, head)};
+                  .model = transform_.ModelOf(layer, head, coding.bits)};
   for (uint32_t k = 0; k < kRunKinds; ++k) {
     RunKind kind = static_cast<RunKind>(k);
-    uint64_t bytes = geometry_.TileBytes(kind, tokens);
+    bool here = cursors_[k].bytes() > 0 && geometry_.HeadHas(kind, layer, head);
+    uint64_t bytes = here ? geometry_.TileBytes(kind, tokens, layer, head) : 0;
     // Runs of finer classes than the one at hand are neither here nor read.
-    bool used = bytes > 0 && cursors_[k].bytes() > 0;
+    bool used = bytes > 0;
     tile.runs[k] = used ? cursors_[k].Read(geometry_.Offset(kind, layer, head, token), bytes) : nullptr;
   }
   return tile;

@@ -34,16 +34,18 @@ class HeadDecoder {
 
  private:
   HeadDecoder(PartGeometry geometry, HeadTransform transform, Conditioner conditioner, PrecisionClass precision,
-              std::array<ReadCursor, kRunKinds> cursors)
+              PrecisionClass finest, std::array<ReadCursor, kRunKinds> cursors)
       : geometry_(geometry),
         transform_(std::move(transform)),
         conditioner_(std::move(conditioner)),
         precision_(precision),
+        finest_(finest),
         cursors_(std::move(cursors)) {}
   ReadCursor& cursor(RunKind kind) { return cursors_[static_cast<size_t>(kind)]; }
   float SourceScale(uint32_t layer, uint32_t head);
   void DecodeExact(uint32_t layer, uint32_t head, DType out, uint8_t* target);
   // The tile that begins with `token`; its tokens, target and type of output are the caller's.
+  PrecisionClass HeadPrecision(uint32_t layer, uint32_t head) const;
   DecodeTile TileAt(uint32_t layer, uint32_t head, uint32_t token, uint32_t tokens);
   // A tile's values as FP32; valid until the next call.
   float* DecodeFloats(DecodeTile tile);
@@ -53,7 +55,8 @@ class HeadDecoder {
   PartGeometry geometry_;
   HeadTransform transform_;
   Conditioner conditioner_;
-  PrecisionClass precision_;
+  PrecisionClass precision_;  // What the part ranks by.
+  PrecisionClass finest_;     // What the finest of its heads has.
   std::array<ReadCursor, kRunKinds> cursors_;
   std::vector<float> floats_;      // One tile.
   std::optional<uint32_t> layer_;  // What layer_rows_ holds.

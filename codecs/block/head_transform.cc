@@ -12,6 +12,13 @@ bool UsesCodebook(const PartCoding& coding) {
   return coding.codec == CodecId::kNuqChannel || coding.codec == CodecId::kNuqToken;
 }
 
+// Heads that differ in their bits may have any.
+bool HasCodebooks(const PartCoding& coding, const Artifact& artifact) {
+  if (coding.bits != 0) return artifact.FindCodebook(coding.bits) != nullptr;
+  return artifact.FindCodebook(2) != nullptr && artifact.FindCodebook(3) != nullptr &&
+         artifact.FindCodebook(4) != nullptr;
+}
+
 // FailedPrecondition, naming what is not there.
 absl::Status CheckHas(const PartCoding& coding, const Artifact& artifact) {
   struct Need {
@@ -24,7 +31,7 @@ absl::Status CheckHas(const PartCoding& coding, const Artifact& artifact) {
       {Has(coding, PartCoding::kPreRope), artifact.has_rope(), "rotary frequencies"},
       {Has(coding, PartCoding::kCalibrated), artifact.has_scales(), "scales"},
       {coding.codec == CodecId::kNuqChannel, artifact.has_ranges(), "ranges of channels"},
-      {UsesCodebook(coding), artifact.FindCodebook(coding.bits) != nullptr, "a codebook of these bits"},
+      {UsesCodebook(coding), HasCodebooks(coding, artifact), "a codebook of these bits"},
   };
   for (const Need& need : needs) {
     if (need.needed && !need.there) {
@@ -65,7 +72,6 @@ absl::StatusOr<HeadTransform> HeadTransform::Create(const PartCoding& coding, co
   }
   FIRN_RETURN_IF_ERROR(CheckHas(coding, *artifact));
   transform.artifact_ = std::move(artifact);
-  if (UsesCodebook(coding)) transform.codebook_ = transform.artifact_->FindCodebook(coding.bits);
   if (Has(coding, PartCoding::kCentred | PartCoding::kBalanced) || coding.codec == CodecId::kNuqChannel) {
     size_t slack = kVectorAlignment / sizeof(float);  // Whole vectors are read.
     for (auto* array : {&transform.mean_, &transform.encode_scale_, &transform.decode_scale_}) {
@@ -90,12 +96,13 @@ ChannelTransform HeadTransform::For(uint32_t layer, uint32_t head) {
   return {mean_.data(), encode_scale_.data(), decode_scale_.data(), uniform_scale_};
 }
 
-ModelData HeadTransform::ModelOf(uint32_t layer, uint32_t head) const {
+ModelData HeadTransform::ModelOf(uint32_t layer, uint32_t head, uint32_t bits) const {
   ModelData model;
-  if (codebook_ != nullptr) {
-    size_t first = size_t{layer} << codebook_->bits;
-    model.levels = codebook_->levels.data() + first;
-    model.decoded = codebook_->decoded.data() + first;
+  if (UsesCodebook(coding_)) {
+    const Codebook* codebook = artifact_->FindCodebook(bits);
+    FIRN_CHECK(codebook != nullptr);
+    model.levels = codebook->levels.data() + (size_t{layer} << bits);
+    model.decoded = codebook->decoded.data() + (size_t{layer} << bits);
   }
   if (Has(coding_, PartCoding::kCalibrated)) model.scale = artifact_->Scale(layer, head);
   return model;

@@ -20,13 +20,13 @@ class HeadTransform {
                                               std::shared_ptr<const Artifact> artifact);
   // Valid until the next call.
   ChannelTransform For(uint32_t layer, uint32_t head);
-  ModelData ModelOf(uint32_t layer, uint32_t head) const;
+  // With the codebook for codes of `bits` bits, where the coding has one.
+  ModelData ModelOf(uint32_t layer, uint32_t head, uint32_t bits) const;
   // Null where the coding keeps keys as they came.
   const Rope* rope() const;
 
  private:
   std::shared_ptr<const Artifact> artifact_;  // Null where the coding uses none.
-  const Codebook* codebook_ = nullptr;        // Of artifact_.
   PartCoding coding_;
   float uniform_scale_ = 1.0f;
   std::vector<float> mean_, encode_scale_, decode_scale_;  // Empty where the channels are all alike.

@@ -10,6 +10,15 @@ LayerChecks::LayerChecks(RecordHeader* header, const MutableRuns& runs)
     : header_(header), runs_(runs), seeds_(header->identity) {}
 
 void LayerChecks::AddLayer(Part part) {
+  if (header_->Mixed(part)) {
+    if (++mixed_layers_[static_cast<size_t>(part)] < header_->shape.layers) return;
+    // One check a run, of layers that differ in length.
+    std::array<RunBytes, kRunIds> runs;
+    for (uint32_t i = 0; i < kRunIds; ++i) runs[i] = runs_[i];
+    RunMask of_part;
+    for (uint32_t kind = 0; kind < kRunKinds; ++kind) of_part |= RunMask::Of(static_cast<RunKind>(kind), part);
+    return ComputeChecks(header_, of_part & header_->encoded, runs);
+  }
   for (uint32_t kind = 0; kind < kRunKinds; ++kind) {
     uint32_t run_index = RunIndex(static_cast<RunKind>(kind), part);
     if (header_->encoded.Has(run_index)) AddLayerOfRun(run_index);

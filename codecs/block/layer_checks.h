@@ -31,6 +31,7 @@ class LayerChecks {
   const MutableRuns& runs_;
   const ChecksumSeeds seeds_;
   std::array<Progress, kRunIds> progress_{};
+  std::array<uint32_t, 2> mixed_layers_{};  // By Part: how many have been added where heads differ in precision.
 };
 
 }  // namespace firn
