@@ -18,7 +18,8 @@ namespace firn {
 
 enum class ReclaimVerdict : uint8_t {
   kDrop = 0,      // The runs in this segment may go: a degradation, or the block's end if they hold its base.
-  kRelocate = 1,  // Hot, pinned or a parent of live blocks: rewrite it within the relocation budget.
+  kRelocate = 1,  // Hot or a parent of live blocks: rewrite it within the relocation budget.
+  kKeep = 2,      // Pinned: it stays, whatever that costs.
 };
 
 // What survives a restart of one record: enough to index it without reading it.
@@ -45,8 +46,11 @@ class ColdEvents {
   virtual ~ColdEvents() = default;
   // Asked for every live record of a segment chosen for reclaim; `leaving` are its runs in that segment.
   virtual ReclaimVerdict JudgeReclaim(const Identity& identity, RunMask leaving) = 0;
-  // `lost` runs of the record are gone (reclaimed, or found damaged or missing). If the record cannot be decoded any
-  // more, `whole` is true and the tier has already forgotten it.
+  // Asked when runs that were judged kDrop, or that no budget was left for, are about to go. True: the store does not
+  // have them any more, and OnRunsLost is not called for them. False: they are wanted after all, and are kept.
+  virtual bool LetGo(const Identity& identity, RunMask leaving, bool whole) = 0;
+  // `lost` runs of the record are gone (found damaged or missing, or could not be moved). If the record cannot be
+  // decoded any more, `whole` is true and the tier has already forgotten it.
   virtual void OnRunsLost(const Identity& identity, RunMask lost, bool whole) = 0;
   // A record was rewritten elsewhere; the index must refer to `copy` from now on.
   virtual void OnRelocated(const Identity& identity, const CopyPtr& copy) = 0;

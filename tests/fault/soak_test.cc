@@ -138,7 +138,8 @@ class Worker {
     uint64_t other = *pinned_.begin();
     firnkv::BlockKey key = KnownKey(other);
     auto unpinned = client_->Unpin(spaces_[ModelOf(other)], std::span(&key, 1), *session_);
-    ASSERT_TRUE(unpinned.ok() && unpinned->front().ok()) << "unpin " << other;
+    ASSERT_TRUE(unpinned.ok() && unpinned->front().ok())
+        << "unpin " << other << ": " << (unpinned.ok() ? unpinned->front() : unpinned.status());
     pinned_.erase(other);
   }
 

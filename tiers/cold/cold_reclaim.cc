@@ -55,7 +55,7 @@ SegmentPtr ColdTier::ChooseVictim() {
   VictimScore best_score;
   int facts_segments = 0;
   for (const SegmentPtr& segment : segments_->All()) {
-    if (segment->state != SegmentState::kSealed) continue;
+    if (segment->state != SegmentState::kSealed || segment->spared_until_ns > options_.clock->NowNs()) continue;
     if (segment->stream == Stream::kFacts) {
       ++facts_segments;
       if (oldest_facts == nullptr) oldest_facts = segment;  // All() goes by id.
@@ -177,25 +177,50 @@ void ColdTier::OnVictimFooter(std::shared_ptr<ReclaimJob> job) {
   }
   job->entries.clear();
   uint64_t budget = static_cast<uint64_t>(static_cast<double>(options_.segment_bytes) * options_.relocate_fraction);
-  std::vector<ExtentHeader> drop;
   ColdEvents* events = events_;
-  for (ExtentHeader& header : live) {
-    ReclaimVerdict verdict =
-        events == nullptr ? ReclaimVerdict::kDrop : events->JudgeReclaim(header.note.identity, header.shape.runs);
-    uint64_t bytes = ExtentEnd(header.shape, header.note.run_bytes);
-    if (verdict == ReclaimVerdict::kRelocate && bytes <= budget) {
-      budget -= bytes;
-      RunMask dropped = LeftBehind(header, events);
-      job->relocate.emplace_back(std::move(header), dropped);
+  std::vector<ReclaimVerdict> verdicts(live.size(), ReclaimVerdict::kDrop);
+  uint64_t kept_bytes = 0;
+  for (size_t i = 0; i < live.size() && events != nullptr; ++i) {
+    verdicts[i] = events->JudgeReclaim(live[i].note.identity, live[i].shape.runs);
+    if (verdicts[i] == ReclaimVerdict::kKeep) kept_bytes += ExtentEnd(live[i].shape, live[i].note.run_bytes);
+  }
+  if (kept_bytes > budget) return SpareVictim(job);
+  budget -= kept_bytes;
+  std::vector<ExtentHeader> drop;
+  for (size_t i = 0; i < live.size(); ++i) {
+    uint64_t bytes = ExtentEnd(live[i].shape, live[i].note.run_bytes);
+    bool stays = verdicts[i] == ReclaimVerdict::kKeep || (verdicts[i] == ReclaimVerdict::kRelocate && bytes <= budget);
+    if (stays && verdicts[i] == ReclaimVerdict::kRelocate) budget -= bytes;
+    bool whole = verdicts[i] == ReclaimVerdict::kKeep;
+    // Whoever pins it between the verdict and now is heard.
+    if (!stays && events != nullptr) {
+      stays = whole = !events->LetGo(live[i].note.identity, live[i].shape.runs, live[i].has_record_header);
+    }
+    if (stays) {
+      RunMask dropped = whole ? RunMask() : LeftBehind(live[i], events);
+      job->relocate.emplace_back(std::move(live[i]), dropped);
     } else {
-      drop.push_back(std::move(header));
+      drop.push_back(std::move(live[i]));
     }
   }
-  DropExtents(job, drop);
+  DropExtents(job, drop, /*tell=*/false);
   RelocateNext(job);
 }
 
-void ColdTier::DropExtents(const std::shared_ptr<ReclaimJob>& job, const std::vector<ExtentHeader>& extents) {
+void ColdTier::SpareVictim(const std::shared_ptr<ReclaimJob>& job) {
+  FIRN_CHECK(reclaim_ == job);
+  constexpr int64_t kSparedNs = 1'000'000'000;
+  {
+    std::lock_guard lock(mu_);
+    job->victim->state = SegmentState::kSealed;
+    job->victim->spared_until_ns = options_.clock->NowNs() + kSparedNs;
+  }
+  reclaim_ = nullptr;
+  MaybeReclaim();
+}
+
+void ColdTier::DropExtents(const std::shared_ptr<ReclaimJob>& job, const std::vector<ExtentHeader>& extents,
+                           bool tell) {
   struct Lost {
     Identity identity;
     RunMask runs;
@@ -229,7 +254,7 @@ void ColdTier::DropExtents(const std::shared_ptr<ReclaimJob>& job, const std::ve
     }
   }
   ApplyBatch(std::move(batch));
-  if (ColdEvents* events = events_) {
+  if (ColdEvents* events = events_; events != nullptr && tell) {
     for (const Lost& one : lost) events->OnRunsLost(one.identity, one.runs, one.whole);
   }
 }

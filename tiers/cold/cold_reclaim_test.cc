@@ -154,6 +154,43 @@ TEST(ColdTier, HotBlocksAreMovedWithinTheBudgetAndDegradeOnTheWay) {
   }
 }
 
+// A pin is kept whatever the budget says, also one that comes between the verdict and the end; a segment that is mostly
+// pinned is left alone.
+TEST(ColdTier, C30_PinnedBlocksAreNeverReclaimed) {
+  for (bool late : {false, true}) {
+    SCOPED_TRACE(late ? "pinned after the verdict" : "pinned before");
+    ColdRig rig(32 * kMiB);
+    rig.options.relocate_fraction = 0.1;
+    ASSERT_TRUE(rig.Open().ok());
+    Written pinned;
+    absl::flat_hash_map<uint64_t, bool> is_pinned;
+    auto put_pinned = [&](uint64_t number) {
+      EncodedBlock block = ColdBlock(number, 16);
+      pinned.emplace_back(block, *rig.Put(block));
+      is_pinned[block.header->identity.key.Prefix()] = true;
+    };
+    rig.events.judge = [&](const Identity& identity, RunMask) {
+      return !late && is_pinned.contains(identity.key.Prefix()) ? ReclaimVerdict::kKeep : ReclaimVerdict::kDrop;
+    };
+    rig.events.let_go = [&](const Identity& identity, RunMask) { return !is_pinned.contains(identity.key.Prefix()); };
+    for (uint64_t i = 0; i < 3; ++i) put_pinned(i);  // Few in their segment.
+    Written between = Fill(&rig, 500, 2 * kMiB, 16);
+    for (uint64_t i = 10; i < 70; ++i) put_pinned(i);  // A segment's worth.
+    Written cold = Fill(&rig, 1000, 80 * kMiB, 16);
+    EXPECT_GT(rig.events.wholes(), 0u);
+    for (auto& [block, copy] : pinned) {
+      CopyPtr now = copy;
+      for (auto& [identity, moved] : rig.events.relocated) {
+        if (identity == block.header->identity) now = moved;
+      }
+      auto read = rig.Get(now, block);
+      ASSERT_TRUE(read.ok()) << read.status();
+      EXPECT_EQ(now->Runs(), block.present);
+    }
+    for (const auto& one : rig.events.lost) EXPECT_FALSE(is_pinned.contains(one.identity.key.Prefix()));
+  }
+}
+
 TEST(ColdTier, ABlockForgottenWhileItMovesStaysForgotten) {
   ColdRig rig(32 * kMiB);
   rig.options.relocate_fraction = 0.9;

@@ -36,7 +36,9 @@ RunMask ColdTier::LeftBehind(const ExtentHeader& header, ColdEvents* events) {
   for (RunKind kind : {RunKind::kP8, RunKind::kP4}) {
     RunMask plane = (header.shape.runs & RunMask::Both(kind)) - header.note.protect;
     if (plane.Empty()) continue;
-    return events->JudgeReclaim(header.note.identity, plane) == ReclaimVerdict::kDrop ? plane : RunMask();
+    bool goes = events->JudgeReclaim(header.note.identity, plane) == ReclaimVerdict::kDrop &&
+                events->LetGo(header.note.identity, plane, false);
+    return goes ? plane : RunMask();
   }
   return {};
 }

@@ -69,6 +69,12 @@ class RecordingEvents final : public ColdEvents {
     ++judged;
     return judge ? judge(identity, leaving) : ReclaimVerdict::kDrop;
   }
+  bool LetGo(const Identity& identity, RunMask runs, bool whole) override {
+    std::lock_guard lock(mu);
+    if (let_go && !let_go(identity, runs)) return false;
+    lost.push_back({identity, runs, whole});
+    return true;
+  }
   void OnRunsLost(const Identity& identity, RunMask runs, bool whole) override {
     std::lock_guard lock(mu);
     lost.push_back({identity, runs, whole});
@@ -91,6 +97,7 @@ class RecordingEvents final : public ColdEvents {
   };
   std::mutex mu;
   std::function<ReclaimVerdict(const Identity&, RunMask)> judge;
+  std::function<bool(const Identity&, RunMask)> let_go;  // Empty: everything.
   std::vector<Lost> lost;
   std::vector<std::pair<Identity, CopyPtr>> relocated;
   int judged = 0;

@@ -165,7 +165,10 @@ class ColdTier final : public Tier, private LogSink {
   void RelocateNext(const std::shared_ptr<ReclaimJob>& job);
   void OnRelocationRead(const std::shared_ptr<ReclaimJob>& job, ExtentHeader header, RunMask dropped,
                         std::shared_ptr<ChunkPool::Lease> memory, uint64_t head, IoResult result);
-  void DropExtents(const std::shared_ptr<ReclaimJob>& job, const std::vector<ExtentHeader>& extents);
+  // Leaves a segment alone for a while: too much of it is pinned to be worth moving.
+  void SpareVictim(const std::shared_ptr<ReclaimJob>& job);
+  // `tell`: the store has not been asked, and hears of it.
+  void DropExtents(const std::shared_ptr<ReclaimJob>& job, const std::vector<ExtentHeader>& extents, bool tell = true);
   void FinishReclaim(std::shared_ptr<ReclaimJob> job);
   ColdCopyPtr LiveCopyLocked(const ReclaimJob& job, const ExtentHeader& header, size_t* extent);
   std::vector<ExtentHeader> EntriesFromIndex(const SegmentPtr& segment);

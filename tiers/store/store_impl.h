@@ -167,6 +167,7 @@ class StoreImpl final : public Store, public PolicyView {
   const TierConfig& tier(uint8_t index) const override { return options_.tiers[index]; }
 
   ReclaimVerdict JudgeReclaim(const Identity& identity, RunMask leaving) override;
+  bool LetGo(const Identity& identity, RunMask leaving, bool whole) override;
   void OnRunsLost(const Identity& identity, RunMask lost, bool whole) override;
   void OnRelocated(const Identity& identity, const CopyPtr& copy) override;
 
@@ -237,8 +238,12 @@ class StoreImpl final : public Store, public PolicyView {
 
   // --- store_index.cc: the only places that change copies and entries
   void HoldCopyLocked(EntryId id, uint8_t tier, CopyPtr copy, ClassPair served);
+  // Takes a copy out of the index; whoever calls this sees to it that its tier forgets it.
+  CopyPtr TakeCopyLocked(EntryId id, uint8_t tier);
   void DropCopyLocked(EntryId id, uint8_t tier, Aftermath* after);
   void ReplaceCopyLocked(EntryId id, uint8_t tier, CopyPtr copy, ClassPair served, Aftermath* after);
+  // What a persistent tier gave up of a block; the block goes where nothing else is left of it.
+  void LoseRunsLocked(EntryId id, RunMask lost, bool whole, Aftermath* after);
   // Removes an entry with all its copies. The block's other shards are left alone.
   void EraseEntryLocked(EntryId id, Aftermath* after);
   // Removes all shards of a block, emits the events. Returns copies removed.

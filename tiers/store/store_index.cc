@@ -17,12 +17,16 @@ void StoreImpl::HoldCopyLocked(EntryId id, uint8_t tier, CopyPtr copy, ClassPair
   ++tiers_[tier].by_class[static_cast<size_t>(served.Min())];
 }
 
-void StoreImpl::DropCopyLocked(EntryId id, uint8_t tier, Aftermath* after) {
+CopyPtr StoreImpl::TakeCopyLocked(EntryId id, uint8_t tier) {
   NodeId node = table_.FindCopyNode(id, tier);
   FIRN_CHECK(node != kNoNode);
   policy_->Remove(node);
   --tiers_[tier].by_class[static_cast<size_t>(table_.copy(node).served.Min())];
-  after->Forget(tier, table_.RemoveCopy(id, tier), IdentityOfLocked(table_.entry(id)));
+  return table_.RemoveCopy(id, tier);
+}
+
+void StoreImpl::DropCopyLocked(EntryId id, uint8_t tier, Aftermath* after) {
+  after->Forget(tier, TakeCopyLocked(id, tier), IdentityOfLocked(table_.entry(id)));
 }
 
 void StoreImpl::ReplaceCopyLocked(EntryId id, uint8_t tier, CopyPtr copy, ClassPair served, Aftermath* after) {

@@ -73,7 +73,7 @@ ReclaimVerdict StoreImpl::JudgeReclaim(const Identity& identity, RunMask leaving
   if (id == kNoEntry) return ReclaimVerdict::kDrop;
   const Entry& e = table_.entry(id);
   if (ExpiredLocked(e)) return ReclaimVerdict::kDrop;
-  if (e.pins > 0) return ReclaimVerdict::kRelocate;
+  if (e.pins > 0) return ReclaimVerdict::kKeep;
   RunMask base = RunMask::Both(RunKind::kMeta) | RunMask::Both(RunKind::kExact) | RunMask::Both(RunKind::kP2) |
                  RunMask::Both(RunKind::kWhole);
   if ((leaving & base).Empty()) {
@@ -86,21 +86,34 @@ ReclaimVerdict StoreImpl::JudgeReclaim(const Identity& identity, RunMask leaving
   return e.first_child != kNoEntry ? ReclaimVerdict::kRelocate : ReclaimVerdict::kDrop;
 }
 
+bool StoreImpl::LetGo(const Identity& identity, RunMask leaving, bool whole) {
+  Aftermath after(this);
+  std::lock_guard lock(mu_);
+  EntryId id = FindByIdentityLocked(identity);
+  if (id == kNoEntry) return true;
+  if (table_.entry(id).pins > 0) return false;
+  LoseRunsLocked(id, leaving, whole, &after);
+  return true;
+}
+
 void StoreImpl::OnRunsLost(const Identity& identity, RunMask lost, bool whole) {
   Aftermath after(this);
   std::lock_guard lock(mu_);
   EntryId id = FindByIdentityLocked(identity);
-  if (id == kNoEntry) return;
+  if (id != kNoEntry) LoseRunsLocked(id, lost, whole, &after);
+}
+
+void StoreImpl::LoseRunsLocked(EntryId id, RunMask lost, bool whole, Aftermath* after) {
   for (uint8_t tier = 0; tier < static_cast<uint8_t>(options_.tiers.size()); ++tier) {
     if (!options_.tiers[tier].tier->persistent()) continue;
     NodeId node = table_.FindCopyNode(id, tier);
     if (node == kNoNode) continue;
     if (whole) {
       ++tiers_[tier].evictions;
-      DropCopyLocked(id, tier, &after);
+      after->Release(TakeCopyLocked(id, tier));  // The tier knows.
       if (table_.entry(id).first_copy == kNoNode) {
         // Its descendants cannot be hit by prefix any more; they age out like any block that nobody asks for.
-        RemoveBlockLocked(table_.entry(id).ns, identity.key, &after);
+        RemoveBlockLocked(table_.entry(id).ns, Digest(table_.entry(id).key), after);
       }
       return;
     }
@@ -117,7 +130,7 @@ void StoreImpl::OnRunsLost(const Identity& identity, RunMask lost, bool whole) {
     held.served = now;
     ++tiers_[tier].by_class[static_cast<size_t>(now.Min())];
     ++tiers_[tier].degrades;
-    EmitLocked(EventKind::kDegraded, table_.entry(id), tier, now, &after);
+    EmitLocked(EventKind::kDegraded, table_.entry(id), tier, now, after);
     return;
   }
 }

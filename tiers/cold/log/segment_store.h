@@ -57,6 +57,7 @@ class Segment {
   uint64_t data_bytes = 0;  // Everything ever appended.
   uint32_t live_extents = 0;
   int64_t filled_at_ns = 0;
+  int64_t spared_until_ns = 0;  // Too much of it is pinned to be reclaimed before.
 };
 using SegmentPtr = std::shared_ptr<Segment>;
 
