@@ -25,7 +25,7 @@ StoreStats StatsWith(uint64_t commit_failures, uint64_t read_failures) {
 }
 
 TEST(Health, C60_failures_show_and_pass) {
-  HealthMonitor health;
+  HealthMonitor health(10'000);
   int64_t now_ns = 100 * kSecondNs;
   health.Observe(StatsWith(0, 0), now_ns);
   EXPECT_TRUE(health.Troubles(now_ns).empty());
@@ -41,6 +41,24 @@ TEST(Health, C60_failures_show_and_pass) {
   ASSERT_EQ(health.Troubles(now_ns + 50 * kSecondNs).size(), 1u);
   health.SetMediumTrouble("cold", "");
   EXPECT_TRUE(health.Troubles(now_ns + 50 * kSecondNs).empty());
+}
+
+TEST(Health, A_hanging_medium_shows_while_it_hangs) {
+  HealthMonitor health(10'000);
+  int64_t now_ns = 100 * kSecondNs;
+  EXPECT_FALSE(health.SetOldestIo("cold", std::nullopt));
+  EXPECT_FALSE(health.SetOldestIo("cold", Outstanding::Oldest{"read", 10 * kSecondNs}));  // Slow, not yet too slow.
+  EXPECT_EQ(health.Text(now_ns), "ok\n");
+  EXPECT_TRUE(health.SetOldestIo("cold", Outstanding::Oldest{"read", 12 * kSecondNs}));
+  EXPECT_FALSE(health.SetOldestIo("cold", Outstanding::Oldest{"read", 13 * kSecondNs}));
+  EXPECT_EQ(
+      health.Text(now_ns),
+      "degraded\ntier cold: its medium hangs: a read has had no answer for 13.0 s; limits.disk_stall is 10.0 s\n");
+  health.SetMediumTrouble("cold", "the medium is full");  // Neither hides the other.
+  EXPECT_EQ(health.Troubles(now_ns).size(), 2u);
+  health.SetMediumTrouble("cold", "");
+  EXPECT_TRUE(health.SetOldestIo("cold", std::nullopt));
+  EXPECT_EQ(health.Text(now_ns), "ok\n");
 }
 
 TEST(Metrics, AreAllThereBeforeTheStoreIs) {
