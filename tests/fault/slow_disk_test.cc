@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cmath>
 #include <future>
 #include <thread>
 
@@ -139,6 +140,35 @@ TEST_F(SlowDisk, C56_memory_serves_while_the_disk_hangs) {
   auto again = Get(kAlsoInCold);
   ASSERT_EQ(again.wait_for(kHang), std::future_status::ready);
   EXPECT_TRUE(again.get().ok());
+  harness_->ExpectConsistent();
+}
+
+TEST_F(SlowDisk, Describing_gives_up_on_measured_errors_and_answers) {
+  ASSERT_TRUE(Put(kInCold).get().ok());
+  ASSERT_TRUE(Demote(kInCold, kCold).get().ok());
+  auto describe = [this] {
+    auto answer = std::make_shared<std::promise<std::vector<Store::Description>>>();
+    harness_->store->DescribeWithErrors(harness_->ns, {TestKey(kInCold)}, harness_->clock.NowNs() + 1'000'000'000,
+                                        [answer](auto described) { answer->set_value(std::move(described)); });
+    return answer->get_future();
+  };
+  auto measured = describe();
+  ASSERT_EQ(measured.wait_for(kHang), std::future_status::ready);
+  PartErrors errors = measured.get().front()->front().errors[0];
+  EXPECT_GT(errors.int2, errors.int4);
+  EXPECT_GT(errors.int4, 0);
+
+  disk_->HoldCompletions(true);
+  auto late = describe();
+  EXPECT_EQ(late.wait_for(std::chrono::milliseconds(0)), std::future_status::timeout);
+  harness_->clock.AdvanceMs(1'001);
+  harness_->store->Tick();
+  ASSERT_EQ(late.wait_for(kHang), std::future_status::ready);
+  auto answer = late.get();
+  ASSERT_TRUE(answer.front().ok());
+  EXPECT_TRUE(std::isnan(answer.front()->front().errors[0].int4));
+  disk_->HoldCompletions(false);
+  ASSERT_TRUE(Eventually([this] { return cold_->idle(); }));
   harness_->ExpectConsistent();
 }
 
