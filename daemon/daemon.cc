@@ -67,6 +67,8 @@ class Daemon {
   void CloseStore();
   void Tick();
   void TickSlowly();
+  // Asks the media for what they owe. On the control loop, which waits for no disk: the executor's threads may.
+  void LookAtMedia();
   void FeedWatchdog();
   HttpAnswer AnswerHttp(const std::string& path);
   std::string Metrics();
@@ -83,7 +85,7 @@ class Daemon {
   ControlLoop loop_;
   std::optional<AsioExecutor> executor_, demotion_executor_;
   std::optional<ServiceCore> core_;
-  HealthMonitor health_;
+  HealthMonitor health_{options_.config.limits.disk_stall_ms};
   std::unique_ptr<InstanceLock> lock_;
   std::unique_ptr<HttpServer> http_;
   std::vector<std::unique_ptr<GrpcListener>> listeners_;
@@ -178,7 +180,10 @@ int Daemon::Run() {
 
 void Daemon::StartTimers() {
   loop_.Every(kTickMs, [this] { Tick(); });
-  loop_.Every(kColdTickMs, [this] { TickSlowly(); });
+  loop_.Every(kColdTickMs, [this] {
+    LookAtMedia();
+    TickSlowly();
+  });
   loop_.Every(kSweepMs, [this] { core_->Sweep(); });
   if (int64_t interval_ms = WatchdogIntervalMs(); interval_ms > 0) {
     loop_.Every(interval_ms, [this] { FeedWatchdog(); });
@@ -205,6 +210,20 @@ void Daemon::TickSlowly() {
       }
     });
     cold_tick_pending_ = false;
+  });
+}
+
+void Daemon::LookAtMedia() {
+  WithStore([this](Store*) {
+    for (ColdTier* cold : startup_->cold_tiers()) {
+      auto oldest = cold->OldestIo();
+      if (!health_.SetOldestIo(cold->name(), oldest)) continue;
+      Log(LogLevel::kWarning, "the medium of a tier began or ceased to hang",
+          {{"tier", cold->name()},
+           {"oldest", oldest.has_value() ? oldest->what : "none"},
+           {"waiting_ms", oldest.has_value() ? oldest->age_ns / 1'000'000 : 0},
+           {"disk_stall_ms", options_.config.limits.disk_stall_ms}});
+    }
   });
 }
 
@@ -382,11 +401,8 @@ HttpAnswer Daemon::AnswerHttp(const std::string& path) {
     return {503, "text/plain; charset=utf-8", starting ? "starting: " + core_->progress() + "\n" : "stopping\n"};
   }
   if (path == "/healthz") {
-    auto troubles = health_.Troubles(clock_->NowNs());
-    if (troubles.empty()) return {200, "text/plain; charset=utf-8", "ok\n"};
-    std::string body = "degraded\n";
-    for (const auto& trouble : troubles) body += fmt::format("tier {}: {}\n", trouble.tier, trouble.what);
-    return {200, "text/plain; charset=utf-8", body};
+    LookAtMedia();
+    return {200, "text/plain; charset=utf-8", health_.Text(clock_->NowNs())};
   }
   return {404, "text/plain; charset=utf-8", "known: /metrics /healthz /readyz\n"};
 }
@@ -396,6 +412,7 @@ std::string Daemon::Metrics() {
   input.core = &*core_;
   input.config = &options_.config;
   input.started_unix_s = started_unix_s_;
+  LookAtMedia();
   for (const auto& trouble : health_.Troubles(clock_->NowNs())) input.unhealthy.push_back(trouble.tier);
   StoreStats stats = ZeroStats(options_.config);
   WithStore([&](Store* store) {

@@ -34,6 +34,7 @@ tests=(
   fio                                          # what the cold tier is measured against
   e2fsprogs util-linux                         # loop file systems of the disk-full tests
   openssl                                      # makes the certificates of the TLS tests
+  python3-grpcio python3-protobuf              # the example of docs/api.md
   curl                                         # the admin endpoint in tests and in the demonstration
 )
 quality=(python3 python3-numpy python3-torch libopenblas0-pthread)

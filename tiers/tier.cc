@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/clock.h"
 
 namespace firn {
 
@@ -28,8 +29,10 @@ void Tier::Commit(std::unique_ptr<Draft> draft, std::shared_ptr<const RecordHead
   FIRN_CHECK(draft != nullptr && header != nullptr);
   FIRN_CHECK(header->encoded == draft->layout().present);
   uint64_t bytes = draft->layout().TotalBytes();
+  int64_t since_ns = Clock::Real()->NowNs();
   CommitImpl(std::move(draft), std::move(header), options,
-             [this, bytes, done = std::move(done)](absl::StatusOr<CopyPtr> copy) mutable {
+             [this, bytes, since_ns, done = std::move(done)](absl::StatusOr<CopyPtr> copy) mutable {
+               commit_latency_.Add(Clock::Real()->NowNs() - since_ns);
                if (copy.ok()) {
                  counters_.commits.fetch_add(1, std::memory_order_relaxed);
                  counters_.committed_bytes.fetch_add(bytes, std::memory_order_relaxed);
@@ -42,7 +45,10 @@ void Tier::Commit(std::unique_ptr<Draft> draft, std::shared_ptr<const RecordHead
 
 void Tier::Read(CopyPtr copy, const Identity& identity, RunMask runs, ReadDone done) {
   FIRN_CHECK(copy != nullptr);
-  ReadImpl(std::move(copy), identity, runs, [this, done = std::move(done)](absl::StatusOr<EncodedBlock> block) mutable {
+  bool timed = !runs.Empty();
+  int64_t since_ns = timed ? Clock::Real()->NowNs() : 0;
+  auto count = [this, timed, since_ns, done = std::move(done)](absl::StatusOr<EncodedBlock> block) mutable {
+    if (timed) read_latency_.Add(Clock::Real()->NowNs() - since_ns);
     if (block.ok()) {
       counters_.reads.fetch_add(1, std::memory_order_relaxed);
       counters_.read_bytes.fetch_add(block->Layout(block->present).TotalBytes(), std::memory_order_relaxed);
@@ -50,7 +56,8 @@ void Tier::Read(CopyPtr copy, const Identity& identity, RunMask runs, ReadDone d
       counters_.read_failures.fetch_add(1, std::memory_order_relaxed);
     }
     done(std::move(block));
-  });
+  };
+  ReadImpl(std::move(copy), identity, runs, std::move(count));
 }
 
 absl::StatusOr<CopyPtr> Tier::Narrow(const CopyPtr& copy, RunMask keep) {
@@ -76,6 +83,8 @@ TierCounters Tier::Counters() const {
   out.read_bytes = counters_.read_bytes.load(std::memory_order_relaxed);
   out.narrows = counters_.narrows.load(std::memory_order_relaxed);
   out.narrowed_bytes = counters_.narrowed_bytes.load(std::memory_order_relaxed);
+  out.read_latency = read_latency_.Snapshot();
+  out.commit_latency = commit_latency_.Snapshot();
   return out;
 }
 

@@ -23,6 +23,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
+#include "base/latency.h"
 #include "codecs/encoded_block.h"
 #include "codecs/record.h"
 #include "codecs/types.h"
@@ -81,6 +82,8 @@ struct TierCounters {
   uint64_t commits = 0, commit_failures = 0, committed_bytes = 0;
   uint64_t reads = 0, read_failures = 0, read_bytes = 0;
   uint64_t narrows = 0, narrowed_bytes = 0;
+  // From the call to its completion, failures included; reads of a header alone are left out.
+  LatencySnapshot read_latency, commit_latency;
 };
 
 class Tier {
@@ -150,6 +153,7 @@ class Tier {
         reads{0}, read_failures{0}, read_bytes{0}, narrows{0}, narrowed_bytes{0};
   };
   AtomicCounters counters_;
+  LatencyHistogram read_latency_, commit_latency_;
 };
 
 }  // namespace firn

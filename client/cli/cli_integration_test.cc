@@ -213,11 +213,85 @@ TEST_F(CliTest, CalibratedKeysComeBackCloser) {
   EXPECT_EQ(Firn("calibrate " + Sample()).code, 2);
 }
 
+TEST_F(CliTest, StatKnowsTheErrorsOfWhatIsOnlyInTheColdTier) {
+  ASSERT_EQ(Firn("put " + Sample() + " --model m").code, 0);
+  const std::string blocks = "--file " + Sample() + " --model m";
+  auto errors = [&] { return Firn("--json stat " + blocks).json()["blocks"][0]["k_errors"]; };
+  EXPECT_FALSE(errors().contains("int4")) << "nothing was encoded yet: " << errors();
+  ASSERT_EQ(Firn("demote " + blocks + " --tier cold").code, 0);
+  Json cold = errors();
+  ASSERT_TRUE(cold["int2"].is_number() && cold["int4"].is_number()) << cold;
+  EXPECT_GT(cold["int2"].get<double>(), cold["int4"].get<double>());
+  EXPECT_GT(cold["int4"].get<double>(), 0.0);
+  EXPECT_FALSE(cold.contains("int8")) << "it went to INT4 at once";
+  ASSERT_EQ(daemon_.Terminate(), 0);
+  ASSERT_TRUE(daemon_.Start().ok());
+  EXPECT_EQ(errors(), cold);
+}
+
+TEST_F(CliTest, WhatIsRefusedSaysWhatIsAllowed) {
+  ASSERT_EQ(Firn("put " + Sample() + " --model m").code, 0);
+  const std::string blocks = "--file " + Sample() + " --model m";
+  for (const auto& [command, code, message] :
+       {std::tuple("degrade " + blocks + " --tier hot --to int4", 1, "is whole and has no planes to drop"),
+        {"degrade " + blocks + " --tier warm --to fp16", 2, "--to fp16: allowed: int8, int4, int2"},
+        {"degrade " + blocks + " --tier warm --to exact", 1, "target = exact; allowed: int8, int4, int2"},
+        {"demote " + blocks + " --tier warm --to fp16", 2, "demote takes no --to"},
+        {"get --model m --key " + std::string(64, 'a') + " --key xy --key z", 2, "these are not: xy, z"}}) {
+    Outcome outcome = Firn(command);
+    EXPECT_EQ(outcome.code, code) << command << "\n" << outcome.text;
+    EXPECT_THAT(outcome.text, HasSubstr(message)) << command;
+  }
+  ASSERT_EQ(Firn("demote " + blocks + " --tier warm").code, 0);
+  Outcome least = Firn("degrade " + blocks + " --tier warm --to int2");
+  EXPECT_EQ(least.code, 1);
+  EXPECT_THAT(least.text, HasSubstr("tier \"warm\" has least = int4"));
+}
+
+TEST_F(CliTest, OneBadKeyIsOneBadAnswer) {
+  ASSERT_EQ(Firn("put " + Sample() + " --model m").code, 0);
+  Json keys = Firn("--json keys " + Sample() + " --model m").json()["keys"];
+  std::string good = keys[0]["key"].get<std::string>();
+  const std::string named = " --model m --key " + good + " --opaque " + std::string(5000, 'x') + " --opaque none";
+  for (const char* command : {"exists", "stat", "get", "prefetch", "demote --tier warm", "delete"}) {
+    Outcome outcome = Firn("--json " + std::string(command) + named);
+    EXPECT_EQ(outcome.code, 1) << command << "\n" << outcome.text;
+    EXPECT_THAT(outcome.text, HasSubstr("opaque key of 5000 bytes")) << command;
+  }
+  EXPECT_EQ(Firn("--json exists --model m --key " + good).json()["blocks"][0]["found"], false) << "it was deleted";
+  ASSERT_EQ(Firn("put " + Sample() + " --model m").code, 0);
+  Json there = Firn("--json exists --model m --key " + good).json()["blocks"][0];
+  EXPECT_EQ(there["found"], true);
+  EXPECT_EQ(there["precision"], "exact");
+  EXPECT_EQ(there["tier"], "hot");
+}
+
+TEST_F(CliTest, ManyNamespacesAreNotAllRecited) {
+  for (int i = 0; i < 13; ++i) {
+    ASSERT_EQ(Firn("keys " + Sample() + " --model m --revision " + std::to_string(i)).code, 0);
+  }
+  ASSERT_EQ(Firn("keys " + Sample() + " --model other").code, 0);
+  Outcome outcome = Firn("ls --model m");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.text, HasSubstr("13 of 14 namespaces match"));
+  EXPECT_THAT(outcome.text, HasSubstr("and 3 more"));
+  EXPECT_THAT(outcome.text, testing::Not(HasSubstr(" other")));
+}
+
+TEST(Cli, SaysItsVersion) {
+  Outcome plain = RunFirn("/no/such/socket", "--version");
+  EXPECT_EQ(plain.code, 0);
+  EXPECT_EQ(plain.text.substr(0, 7), "firn 0.");
+  EXPECT_EQ("firn " + RunFirn("/no/such/socket", "--json --version").json()["version"].get<std::string>() + "\n",
+            plain.text);
+}
+
 TEST_F(CliTest, MeasuresAndWatches) {
   Outcome bench = Firn("--json bench --size 256KiB --count 16 --threads 2");
   ASSERT_EQ(bench.code, 0) << bench.text;
   EXPECT_GT(bench.json()["put"]["gb_per_s"], 0.0);
   EXPECT_EQ(bench.json()["get"]["failed"], 0);
+  EXPECT_TRUE(Firn("--json namespaces").json()["namespaces"].empty()) << "what it made it removes";
   ASSERT_EQ(Firn("put " + Sample()).code, 0);
   Outcome watched = Firn("--json watch --after 0 --count 3");
   EXPECT_EQ(watched.code, 0);

@@ -29,6 +29,8 @@ int Explain(CLI::App* app, const CLI::ParseError& error, int argc, char** argv) 
   context.json = json;
   if (json && wrong) {
     context.Print({{"error", {{"code", "INVALID_ARGUMENT"}, {"message", message}}}});
+  } else if (json && error.get_name() == "CallForVersion") {
+    context.Print({{"version", FIRN_VERSION}});
   } else if (json) {
     context.Print({{"help", help.str()}});
   } else {
@@ -52,6 +54,7 @@ int main(int argc, char** argv) {
                  "Longest wait for one answer, with a unit: 500ms, 30s (default: 10s, with payload 60s)");
   app.add_flag("--json", context.json, "One JSON document on stdout");
   app.add_flag("-q,--quiet", context.quiet, "No progress, no remarks");
+  app.set_version_flag("--version", "firn " FIRN_VERSION);
   app.require_subcommand(1);
   app.fallthrough();  // Global options may follow the command.
   firn::cli::AddPut(&app, &context, &code);

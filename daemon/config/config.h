@@ -64,6 +64,7 @@ struct LimitSettings {
   int64_t put_idle_ms = 30'000;       // A half-made put ends when nothing arrives for so long.
   int64_t read_stall_ms = 30'000;     // A stream ends when its client takes nothing for so long.
   int64_t read_deadline_ms = 30'000;  // A block that could not be read in this time is a miss.
+  int64_t disk_stall_ms = 10'000;     // A tier whose disk owes an answer for longer is unhealthy.
   uint64_t held_bytes_max = kGiB;     // Of removed blocks, that one session may keep alive.
   uint64_t puts_in_flight_bytes_max = kGiB;
   uint32_t namespaces_max = 1024;  // Registered, of all tenants.

@@ -1,4 +1,4 @@
-// Calls by method: counted when they arrive and when they end without success.
+// Calls by method: counted when they arrive and when they end without success, and timed.
 //
 // Threads: any.
 #pragma once
@@ -7,6 +7,8 @@
 #include <atomic>
 #include <cstdint>
 #include <string_view>
+
+#include "base/latency.h"
 
 namespace firn {
 
@@ -74,6 +76,9 @@ inline constexpr std::array<std::string_view, kMethods> kMethodNames = {"Registe
                                                                         "SetCapacity",
                                                                         "Verify"};
 
+// Streams that clients keep open: how long says nothing.
+inline constexpr bool IsTimed(Method method) { return method != Method::kSession && method != Method::kWatch; }
+
 struct RpcCounters {
   std::array<std::atomic<uint64_t>, kMethods> calls{};
   std::array<std::atomic<uint64_t>, kMethods> failures{};  // Ended with a status that is not OK.
@@ -82,6 +87,12 @@ struct RpcCounters {
   std::atomic<uint64_t> received_payload_bytes{0};
   std::atomic<uint64_t> sent_payload_bytes{0};
 
+  // From arrival to answer. Put: a block or a lease, from the message that begins it to its outcome. Get: a block, from
+  // the request that asks for it to its last byte's being handed to the transport, those before it in the batch
+  // included.
+  std::array<LatencyHistogram, kMethods> latency;
+
+  void Took(Method method, int64_t elapsed_ns) { latency[static_cast<size_t>(method)].Add(elapsed_ns); }
   void Count(Method method) { calls[static_cast<size_t>(method)].fetch_add(1, std::memory_order_relaxed); }
   void Failed(Method method) { failures[static_cast<size_t>(method)].fetch_add(1, std::memory_order_relaxed); }
 };

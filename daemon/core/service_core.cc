@@ -86,7 +86,6 @@ absl::StatusOr<NamespacePtr> ServiceCore::FindNamespace(Store* store, const std:
 void ServiceCore::ForgetNamespace(const NamespaceRef& ns) {
   std::lock_guard lock(mu_);
   by_fingerprint_.erase(ns.fingerprint);
-  by_id_.erase(ns.id);
 }
 
 NamespacePtr ServiceCore::NamespaceById(Store* store, NamespaceId id) {

@@ -83,7 +83,8 @@ class ServiceCore {
   absl::StatusOr<NamespacePtr> FindNamespace(Store* store, const std::string& fingerprint, const std::string& tenant);
   // By the store's number, for events; null when it is unknown.
   NamespacePtr NamespaceById(Store* store, NamespaceId id);
-  // It was removed; whoever still has the reference gets NotFound from the store.
+  // It was removed; whoever still has the reference gets NotFound from the store. Events of it, that of its blocks'
+  // removal among them, are still to be told under its name: its number keeps it, as the store keeps its number.
   void ForgetNamespace(const NamespaceRef& ns);
   // Calls that are not over, and streams that callbacks of the store still refer to. The store may go when there are
   // none.
@@ -128,7 +129,7 @@ class ServiceCore {
   std::atomic<uint64_t> live_calls_{0};
   mutable std::mutex mu_;
   std::string progress_ = "starting";              // Guarded by mu_.
-  std::map<Digest, NamespacePtr> by_fingerprint_;  // Guarded by mu_. Namespaces are never unregistered.
+  std::map<Digest, NamespacePtr> by_fingerprint_;  // Guarded by mu_.
   std::map<NamespaceId, NamespacePtr> by_id_;      // Guarded by mu_.
 };
 

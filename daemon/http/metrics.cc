@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -40,6 +41,25 @@ class Families {
            std::vector<ClientMetric::Label> labels = {}) {
     Set(Add(kind, name, help), value, std::move(labels));
   }
+  MetricFamily& AddHistogram(const std::string& name, const char* help) {
+    MetricFamily& family = Add(StatKind::kGauge, name, help);
+    family.type = MetricType::Histogram;
+    return family;
+  }
+  static void Set(MetricFamily& family, const LatencySnapshot& latency, std::vector<ClientMetric::Label> labels) {
+    ClientMetric metric;
+    metric.label = std::move(labels);
+    metric.histogram.sample_count = latency.count();
+    metric.histogram.sample_sum = static_cast<double>(latency.sum_ns) / 1e9;
+    uint64_t so_far = 0;
+    for (size_t i = 0; i < latency.buckets.size(); ++i) {
+      so_far += latency.buckets[i];
+      bool last = i == kLatencyBoundsNs.size();
+      double bound = last ? std::numeric_limits<double>::infinity() : static_cast<double>(kLatencyBoundsNs[i]) / 1e9;
+      metric.histogram.bucket.push_back({so_far, bound});
+    }
+    family.metric.push_back(std::move(metric));
+  }
   std::string Text() const { return prometheus::TextSerializer().Serialize(families_); }
 
  private:
@@ -70,6 +90,22 @@ void AddStore(const StoreStats& stats, Families* out) {
       Families::Set(family, static_cast<double>(row.value(tier)), {{"tier", tier.name}});
     }
   }
+  struct Timed {
+    const char* name;
+    const char* help;
+    const LatencySnapshot& (*of)(const TierStats&);
+  };
+  constexpr Timed kTimed[] = {
+      {"tier_read_seconds", "Reads of copies, from the call to the bytes, checks aside.",
+       [](const TierStats& t) -> const LatencySnapshot& { return t.counters.read_latency; }},
+      {"tier_write_seconds", "Writes of copies, from filled memory until they are there.",
+       [](const TierStats& t) -> const LatencySnapshot& { return t.counters.commit_latency; }},
+      {"tier_demotion_seconds", "Demotions into the tier that arrived: reading, re-coding, writing.",
+       [](const TierStats& t) -> const LatencySnapshot& { return t.demotion_latency; }}};
+  for (const Timed& timed : kTimed) {
+    MetricFamily& family = out->AddHistogram(timed.name, timed.help);
+    for (const TierStats& tier : stats.tiers) Families::Set(family, timed.of(tier), {{"tier", tier.name}});
+  }
   MetricFamily& classes = out->Add(StatKind::kGauge, "tier_blocks", "Copies by the coarser class of K and V.");
   for (const TierStats& tier : stats.tiers) {
     for (PrecisionClass c : kReportedClasses) {
@@ -90,6 +126,12 @@ void AddService(ServiceCore& core, Families* out) {
   for (size_t i = 0; i < kMethods; ++i) {
     Families::Set(failures, static_cast<double>(counters.failures[i].load()),
                   {{"method", std::string(kMethodNames[i])}});
+  }
+  MetricFamily& latency =
+      out->AddHistogram("rpc_seconds", "Time to answer, by method; of Put and Get, block by block.");
+  for (size_t i = 0; i < kMethods; ++i) {
+    if (!IsTimed(static_cast<Method>(i))) continue;
+    Families::Set(latency, counters.latency[i].Snapshot(), {{"method", std::string(kMethodNames[i])}});
   }
   auto value = [](const std::atomic<uint64_t>& counter) { return static_cast<double>(counter.load()); };
   out->One(kCounter, "stalled_streams", "Streams ended because their client had stopped.",

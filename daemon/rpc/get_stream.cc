@@ -91,6 +91,7 @@ absl::StatusOr<GetStream::BatchPtr> GetStream::ParseBatch(const v1::GetRequest& 
   }
   auto batch = std::make_shared<Batch>();
   batch->tag = request.tag();
+  batch->since_ns = core_->clock()->NowNs();
   FIRN_ASSIGN_OR_RETURN(NamespacePtr ns, core_->FindNamespace(store_, request.namespace_fingerprint(), caller_.tenant));
   batch->spec.session = own_session_;
   if (!request.session().empty()) {
@@ -300,6 +301,7 @@ void GetStream::Send(const v1::GetResponse& answer, PayloadChunk chunk, const Ba
   for (ByteSpan piece : chunk.pieces) slices.push_back(OwnedSlice(piece, chunk.owner));
   ready_.emplace_back(slices.data(), slices.size());
   core_->counters().sent_payload_bytes.fetch_add(chunk.bytes, std::memory_order_relaxed);
+  if (control.last()) core_->counters().Took(Method::kGet, core_->clock()->NowNs() - batch->since_ns);
   in_block_ = !control.last();
   if (control.last() && ++batch->sent == batch->addresses.size()) {
     batches_.pop_front();

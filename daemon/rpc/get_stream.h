@@ -33,7 +33,8 @@ class GetStream final : public RawBidiReactor, public WatchedStream, public std:
  private:
   struct Batch {
     uint64_t tag = 0;
-    GetSpec spec;  // Without the address.
+    int64_t since_ns = 0;  // When it was asked for.
+    GetSpec spec;          // Without the address.
     std::vector<absl::StatusOr<BlockAddress>> addresses;
     std::vector<std::optional<absl::StatusOr<GetResult>>> results;
     PayloadRequest payload;

@@ -54,9 +54,10 @@ template <typename Fn>
 grpc::ServerUnaryReactor* AnswerLater(ServiceCore* core, grpc::CallbackServerContext* context, Method method, Fn fn) {
   core->counters().Count(method);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  UnaryDone done = [core, reactor, method,
+  UnaryDone done = [core, reactor, method, since_ns = core->clock()->NowNs(),
                     live = std::make_unique<ServiceCore::LiveCall>(core)](absl::Status status) mutable {
     if (!status.ok()) core->counters().Failed(method);
+    core->counters().Took(method, core->clock()->NowNs() - since_ns);
     reactor->Finish(ToGrpc(status));
     live.reset();
   };

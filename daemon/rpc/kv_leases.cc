@@ -54,6 +54,10 @@ KvService::Unary* KvService::BeginPut(Context* context, const v1::BeginPutReques
     for (int i = 0; i < request->blocks_size(); ++i) {
       v1::Lease* lease = response->mutable_leases(i);
       auto order = CheckPut(request->blocks(i), **ns, (*session)->id(), core_->limits());
+      if (order.ok() && order->plan.StagingBytes() > core_->transport().capacity_bytes()) {
+        order = ResourceExhausted("layout.payload_bytes = {}; half of limits.transport_budget, {} bytes, is for them",
+                                  order->plan.StagingBytes(), core_->transport().capacity_bytes());
+      }
       if (!order.ok()) {
         FromStatus(order.status(), lease->mutable_status());
         countdown->Part();
@@ -61,7 +65,7 @@ KvService::Unary* KvService::BeginPut(Context* context, const v1::BeginPutReques
       }
       lease->set_payload_bytes(order->plan.TotalBytes());
       int64_t now_ns = core_->clock()->NowNs();
-      BeginOrder(store, &core_->transport(), *std::move(order), now_ns, wait_ms == 0 ? 0 : deadline_ns,
+      BeginOrder(store, *std::move(order), now_ns, wait_ms == 0 ? 0 : deadline_ns,
                  [this, lease, session = *session, countdown](absl::StatusOr<BegunPut> begun) {
                    if (begun.ok() && begun->existing.has_value()) begun = AlreadyExists("the block is there, durable");
                    absl::StatusOr<uint64_t> number =
@@ -91,7 +95,7 @@ KvService::Unary* KvService::CommitPut(Context* context, const v1::CommitPutRequ
     for (int i = 0; i < request->leases_size(); ++i) {
       v1::PutResponse* result = response->mutable_results(i);
       auto lease = (*session)->TakeLease(request->leases(i));
-      if (lease.ok() && !lease->begun.sink->complete()) {
+      if (lease.ok() && !lease->begun.filled) {
         (*session)->PutBack(request->leases(i), *std::move(lease), core_->clock()->NowNs());
         lease = FailedPrecondition("lease {} lacks payload; fill it through a Put stream first", request->leases(i));
       }

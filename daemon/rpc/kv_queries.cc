@@ -33,6 +33,15 @@ absl::StatusOr<std::vector<Digest>> ChainOf(const v1::TokenChain& chain, const N
   return keys;
 }
 
+// The keys of a batch that are keys, in order.
+std::vector<Digest> Readable(const KeyBatch& batch) {
+  std::vector<Digest> readable;
+  for (size_t i = 0; i < batch.keys.size(); ++i) {
+    if (batch.statuses[i].ok()) readable.push_back(batch.keys[i]);
+  }
+  return readable;
+}
+
 // One status a key from `fn(index, digest)`; keys that cannot be read have their own.
 template <typename Fn>
 void EachKey(const google::protobuf::RepeatedPtrField<v1::BlockKey>& keys, v1::BatchResponse* response, Fn fn) {
@@ -54,14 +63,17 @@ KvService::Unary* KvService::Lookup(Context* context, const v1::LookupRequest* r
     FIRN_ASSIGN_OR_RETURN(NamespacePtr ns, Namespace(store, request->namespace_fingerprint()));
     FIRN_ASSIGN_OR_RETURN(ClassPair least, ToClassPair(request->least(), "least"));
     std::vector<Digest> keys;
+    absl::Status unreadable;
     if (request->has_tokens()) {
       FIRN_RETURN_IF_ERROR(CheckBatch(request->tokens().tokens_size() / static_cast<int>(ns->facts.block_tokens)));
       FIRN_ASSIGN_OR_RETURN(keys, ChainOf(request->tokens(), *ns));
     } else {
       FIRN_RETURN_IF_ERROR(CheckBatch(request->keys().keys_size()));
       for (const v1::BlockKey& key : request->keys().keys()) {
-        FIRN_ASSIGN_OR_RETURN(Digest digest, ToKey(key, "keys"));
-        keys.push_back(digest);
+        auto digest = ToKey(key, "keys");
+        unreadable = digest.status();
+        if (!digest.ok()) break;  // No prefix goes past it.
+        keys.push_back(*digest);
       }
     }
     bool whole = true;
@@ -75,6 +87,7 @@ KvService::Unary* KvService::Lookup(Context* context, const v1::LookupRequest* r
         response->set_prefix_tokens(response->prefix_tokens() + located.tokens);
       }
     }
+    if (whole && !unreadable.ok()) FromStatus(unreadable, response->mutable_stopped());
     response->set_prefix_blocks(static_cast<uint32_t>(response->blocks_size()));
     if (request->has_tokens()) {
       for (int i = 0; i < response->blocks_size(); ++i) response->add_keys(BytesOf(keys[static_cast<size_t>(i)]));
@@ -89,10 +102,15 @@ KvService::Unary* KvService::Exists(Context* context, const v1::ExistsRequest* r
     FIRN_ASSIGN_OR_RETURN(ClassPair least, ToClassPair(request->least(), "least"));
     FIRN_RETURN_IF_ERROR(CheckBatch(request->keys_size()));
     KeyBatch batch = ToKeys(request->keys());
-    // Existence has no status a key: a key that cannot be read fails the call, before anything is looked up.
-    for (const absl::Status& status : batch.statuses) FIRN_RETURN_IF_ERROR(status);
-    for (const LocatedBlock& located : store->Locate(ns->id, batch.keys, least)) {
-      FromLocated(located, response->add_blocks());
+    std::vector<LocatedBlock> located = store->Locate(ns->id, Readable(batch), least);
+    size_t next = 0;
+    for (const absl::Status& status : batch.statuses) {
+      v1::Located* out = response->add_blocks();
+      if (status.ok()) {
+        FromLocated(located[next++], out);
+      } else {
+        FromStatus(status, out->mutable_status());
+      }
     }
     return absl::OkStatus();
   });
@@ -117,18 +135,29 @@ KvService::Unary* KvService::List(Context* context, const v1::ListRequest* reque
 
 KvService::Unary* KvService::Describe(Context* context, const v1::DescribeRequest* request,
                                       v1::DescribeResponse* response) {
-  return Answer(core_, context, Method::kDescribe, [=, this](Store* store) -> absl::Status {
-    FIRN_ASSIGN_OR_RETURN(NamespacePtr ns, Namespace(store, request->namespace_fingerprint()));
-    FIRN_RETURN_IF_ERROR(CheckBatch(request->keys_size()));
-    for (const v1::BlockKey& key : request->keys()) {
-      auto* answer = response->add_answers();
-      auto digest = ToKey(key, "key");
-      auto shards = digest.ok() ? store->Describe(ns->id, *digest) : digest.status();
-      FromStatus(shards.status(), answer->mutable_status());
-      if (!shards.ok()) continue;
-      for (const BlockInfo& info : *shards) FromBlockInfo(info, answer->add_shards());
-    }
-    return absl::OkStatus();
+  // Half of the time that the caller waits is for reading headers: the answer is to arrive without them otherwise.
+  int64_t now_ns = core_->clock()->NowNs();
+  int64_t patience_ns = DeadlineNs(*context, *core_->clock(), core_->limits().read_deadline_ms) - now_ns;
+  return AnswerLater(core_, context, Method::kDescribe, [=, this](Store* store, UnaryDone done) mutable {
+    auto ns = Namespace(store, request->namespace_fingerprint());
+    if (!ns.ok()) return done(ns.status());
+    absl::Status fits = CheckBatch(request->keys_size());
+    if (!fits.ok()) return done(fits);
+    KeyBatch batch = ToKeys(request->keys());
+    std::vector<Digest> readable = Readable(batch);
+    auto answer = [response, statuses = std::move(batch.statuses),
+                   done = std::move(done)](std::vector<Store::Description> described) mutable {
+      size_t next = 0;
+      for (const absl::Status& status : statuses) {
+        Store::Description shards = status.ok() ? std::move(described[next++]) : Store::Description(status);
+        auto* out = response->add_answers();
+        FromStatus(shards.status(), out->mutable_status());
+        if (!shards.ok()) continue;
+        for (const BlockInfo& info : *shards) FromBlockInfo(info, out->add_shards());
+      }
+      done(absl::OkStatus());
+    };
+    store->DescribeWithErrors((*ns)->id, readable, now_ns + patience_ns / 2, std::move(answer));
   });
 }
 
@@ -142,10 +171,7 @@ KvService::Unary* KvService::Prefetch(Context* context, const v1::PrefetchReques
     absl::Status fits = CheckBatch(request->keys_size());
     if (!fits.ok()) return done(fits);
     KeyBatch batch = ToKeys(request->keys());
-    std::vector<Digest> readable;
-    for (size_t i = 0; i < batch.keys.size(); ++i) {
-      if (batch.statuses[i].ok()) readable.push_back(batch.keys[i]);
-    }
+    std::vector<Digest> readable = Readable(batch);
     store->Prefetch((*ns)->id, readable, *least,
                     [response, statuses = std::move(batch.statuses),
                      done = std::move(done)](std::vector<absl::Status> arrived) mutable {

@@ -92,6 +92,7 @@ void PutStream::HandleBlock(const v1::PutBlock& block) {
   DropBlock("the next block began");
   block_.emplace();
   block_->index = next_index_++;
+  block_->since_ns = core_->clock()->NowNs();
   auto order = CheckPut(block, *namespace_, session_ == nullptr ? 0 : session_->id(), core_->limits());
   if (!order.ok()) {
     Refuse(order.status());
@@ -108,8 +109,12 @@ void PutStream::BeginNow() {
     std::lock_guard lock(mu_);
     if (!finished_) deadline_ns = DeadlineNs(*context_, *core_->clock(), core_->limits().put_idle_ms);
   }
-  BeginOrder(store_, &core_->transport(), *order_, core_->clock()->NowNs(), deadline_ns,
-             [self = shared_from_this()](absl::StatusOr<BegunPut> begun) { self->OnBegun(std::move(begun)); });
+  BeginOrder(store_, *order_, core_->clock()->NowNs(), deadline_ns,
+             [self = shared_from_this()](absl::StatusOr<BegunPut> begun) {
+               if (!begun.ok() || begun->existing.has_value()) return self->OnBegun(std::move(begun));
+               PrepareSink(&self->core_->transport(), *std::move(begun),
+                           [self](absl::StatusOr<BegunPut> ready) { self->OnBegun(std::move(ready)); });
+             });
 }
 
 void PutStream::OnBegun(absl::StatusOr<BegunPut> begun) {
@@ -117,7 +122,7 @@ void PutStream::OnBegun(absl::StatusOr<BegunPut> begun) {
     v1::PutResponse answer;
     answer.set_index(block_->index);
     FromPutResult(*begun->existing, &answer);
-    Answer(std::move(answer));
+    Conclude(std::move(answer), block_->since_ns);
   } else if (begun.ok()) {
     block_->begun = *std::move(begun);
     block_->wanted = true;
@@ -146,18 +151,28 @@ void PutStream::HandleLease(uint64_t lease) {
   DropBlock("the next block began");
   block_.emplace();
   block_->index = next_index_++;
+  block_->since_ns = core_->clock()->NowNs();
   auto taken = session_ == nullptr ? FailedPrecondition("leases belong to a session; `start` names none")
                                    : session_->TakeLease(lease);
-  if (taken.ok() && taken->begun.sink->complete()) {
+  if (taken.ok() && taken->begun.filled) {
     session_->PutBack(lease, *std::move(taken), core_->clock()->NowNs());
     taken = FailedPrecondition("lease {} is filled already", lease);
   }
   if (!taken.ok()) {
     Refuse(taken.status());
-  } else {
-    block_->lease = lease;
-    block_->begun = std::move(taken->begun);
+    return HandlePayload();
+  }
+  block_->lease = lease;
+  PrepareSink(&core_->transport(), std::move(taken->begun),
+              [self = shared_from_this()](absl::StatusOr<BegunPut> begun) { self->OnLeaseReady(std::move(begun)); });
+}
+
+void PutStream::OnLeaseReady(absl::StatusOr<BegunPut> begun) {
+  if (begun.ok()) {
+    block_->begun = *std::move(begun);
     block_->wanted = true;
+  } else {
+    Refuse(begun.status());
   }
   HandlePayload();
 }
@@ -177,30 +192,45 @@ void PutStream::HandlePayload() {
 
 void PutStream::CompleteBlock() {
   block_->wanted = false;
-  if (block_->lease.has_value()) {
-    v1::PutResponse answer;
-    answer.set_index(block_->index);
-    answer.set_outcome(v1::PUT_OUTCOME_FILLED);
-    session_->PutBack(*block_->lease, {std::move(block_->begun)}, core_->clock()->NowNs());
-    block_->lease.reset();
-    return Answer(std::move(answer));
-  }
   {
     std::lock_guard lock(mu_);
     ++commits_;
   }
-  core_->executor()->Post(
-      [self = shared_from_this(), index = block_->index, begun = std::move(block_->begun)]() mutable {
-        CommitBegun(self->store_, std::move(begun),
-                    [self, index](absl::StatusOr<PutResult> result) { self->OnCommitted(index, std::move(result)); });
-      });
+  if (block_->lease.has_value()) return FillLease();
+  core_->executor()->Post([self = shared_from_this(), index = block_->index, since_ns = block_->since_ns,
+                           begun = std::move(block_->begun)]() mutable {
+    CommitBegun(self->store_, std::move(begun), [self, index, since_ns](absl::StatusOr<PutResult> result) {
+      v1::PutResponse answer;
+      answer.set_index(index);
+      FromPutResult(result, &answer);
+      self->OnCompleted(std::move(answer), since_ns);
+    });
+  });
 }
 
-void PutStream::OnCommitted(uint32_t index, absl::StatusOr<PutResult> result) {
-  v1::PutResponse answer;
-  answer.set_index(index);
-  FromPutResult(result, &answer);
-  Answer(std::move(answer));
+// Bytes go to their place as soon as they are there, so that a lease that waits for its commit holds no more than its
+// block.
+void PutStream::FillLease() {
+  auto fill = [self = shared_from_this(), session = session_, lease = *block_->lease, index = block_->index,
+               since_ns = block_->since_ns, begun = std::move(block_->begun)]() mutable {
+    v1::PutResponse answer;
+    answer.set_index(index);
+    absl::Status placed = PlacePayload(&begun);
+    if (placed.ok()) {
+      answer.set_outcome(v1::PUT_OUTCOME_FILLED);
+      session->PutBack(lease, {std::move(begun)}, self->core_->clock()->NowNs());
+    } else {
+      FromPutResult(placed, &answer);
+      session->PutBack(lease, {}, 0);
+    }
+    self->OnCompleted(std::move(answer), since_ns);
+  };
+  block_->lease.reset();
+  core_->executor()->Post(std::move(fill));
+}
+
+void PutStream::OnCompleted(v1::PutResponse answer, int64_t since_ns) {
+  Conclude(std::move(answer), since_ns);
   bool retry = false;
   {
     std::lock_guard lock(mu_);
@@ -217,10 +247,7 @@ void PutStream::OnCommitted(uint32_t index, absl::StatusOr<PutResult> result) {
 
 void PutStream::DropBlock(const char* why) {
   if (!block_.has_value()) return;
-  if (block_->wanted) {
-    if (block_->lease.has_value()) session_->PutBack(*block_->lease, {}, 0);
-    Refuse(Aborted("{} before the payload was complete", why));
-  }
+  if (block_->wanted) Refuse(Aborted("{} before the payload was complete", why));
   block_.reset();
 }
 
@@ -248,9 +275,16 @@ void PutStream::NextMessage() {
 void PutStream::Refuse(const absl::Status& status) {
   block_->wanted = false;
   block_->begun = {};
+  if (block_->lease.has_value()) session_->PutBack(*block_->lease, {}, 0);  // It is no lease any more.
+  block_->lease.reset();
   v1::PutResponse answer;
   answer.set_index(block_->index);
   FromPutResult(status, &answer);
+  Conclude(std::move(answer), block_->since_ns);
+}
+
+void PutStream::Conclude(v1::PutResponse answer, int64_t since_ns) {
+  core_->counters().Took(Method::kPut, core_->clock()->NowNs() - since_ns);
   Answer(std::move(answer));
 }
 

@@ -33,6 +33,7 @@ class PutStream final : public RawBidiReactor, public WatchedStream, public std:
   // The block whose payload is arriving.
   struct Block {
     uint32_t index = 0;
+    int64_t since_ns = 0;  // When its first message came.
     std::optional<uint64_t> lease;
     BegunPut begun;
     bool wanted = false;  // False: its outcome is known and the rest of its payload is passed over.
@@ -42,16 +43,21 @@ class PutStream final : public RawBidiReactor, public WatchedStream, public std:
   absl::Status HandleStart(const v1::PutStart& start);
   void HandleBlock(const v1::PutBlock& block);
   void HandleLease(uint64_t lease);
+  void OnLeaseReady(absl::StatusOr<BegunPut> begun);
   void BeginNow();
   void OnBegun(absl::StatusOr<BegunPut> begun);
   void HandlePayload();
   void CompleteBlock();
-  void OnCommitted(uint32_t index, absl::StatusOr<PutResult> result);
+  void FillLease();
+  // What CompleteBlock sent elsewhere is over.
+  void OnCompleted(v1::PutResponse answer, int64_t since_ns);
   void DropBlock(const char* why);
   void NextMessage();
   // Answers for the block at hand: its outcome is known.
   void Refuse(const absl::Status& status);
   void Answer(v1::PutResponse answer);
+  // The last answer for a block that began at `since_ns`.
+  void Conclude(v1::PutResponse answer, int64_t since_ns);
   void EndWith(const absl::Status& status);
 
   void ReadLocked();

@@ -227,6 +227,69 @@ TEST(ServiceCalls, LookupFindsTheLongestPrefixOfTokens) {
   EXPECT_EQ(response.prefix_blocks(), 0u);
 }
 
+TEST(ServiceCalls, AKeyThatBreaksALimitIsAnsweredByItself) {
+  ServiceHarness harness;
+  ApiClient api(harness.client.get(), FactsOf(1, 1, 16, 16, 4));
+  ASSERT_EQ(api.Put("a", 1, 4).outcome(), v1::PUT_OUTCOME_STORED);
+  ASSERT_EQ(api.Put("b", 2, 4).outcome(), v1::PUT_OUTCOME_STORED);
+  std::vector<v1::BlockKey> keys = {OpaqueKey("a"), OpaqueKey(std::string(5000, 'x')), OpaqueKey("b"),
+                                    OpaqueKey("none")};
+  v1::ExistsRequest request;
+  request.set_namespace_fingerprint(api.fingerprint());
+  for (const auto& key : keys) *request.add_keys() = key;
+  v1::ExistsResponse response;
+  ASSERT_TRUE(harness.client->Call("KvStore/Exists", request, &response).ok());
+  ASSERT_EQ(response.blocks_size(), 4);
+  for (int i : {0, 2, 3}) EXPECT_FALSE(response.blocks(i).has_status()) << i;
+  EXPECT_TRUE(response.blocks(0).found() && response.blocks(2).found());
+  EXPECT_FALSE(response.blocks(3).found());
+  EXPECT_EQ(response.blocks(1).status().code(), 3u);
+  EXPECT_THAT(response.blocks(1).status().message(), HasSubstr("4096"));
+
+  v1::LookupRequest lookup;
+  lookup.set_namespace_fingerprint(api.fingerprint());
+  for (size_t i : {0u, 2u, 1u, 0u}) *lookup.mutable_keys()->add_keys() = keys[i];
+  v1::LookupResponse prefix;
+  ASSERT_TRUE(harness.client->Call("KvStore/Lookup", lookup, &prefix).ok());
+  EXPECT_EQ(prefix.prefix_blocks(), 2u);
+  EXPECT_EQ(prefix.stopped().code(), 3u);
+  lookup.mutable_keys()->clear_keys();  // It ends earlier all the same.
+  for (size_t i : {0u, 3u, 1u}) *lookup.mutable_keys()->add_keys() = keys[i];
+  ASSERT_TRUE(harness.client->Call("KvStore/Lookup", lookup, &prefix).ok());
+  EXPECT_EQ(prefix.prefix_blocks(), 1u);
+  EXPECT_FALSE(prefix.has_stopped());
+
+  v1::DescribeRequest describe;
+  describe.set_namespace_fingerprint(api.fingerprint());
+  for (const auto& key : keys) *describe.add_keys() = key;
+  v1::DescribeResponse described;
+  ASSERT_TRUE(harness.client->Call("KvStore/Describe", describe, &described).ok());
+  ASSERT_EQ(described.answers_size(), 4);
+  for (auto [index, code] : {std::pair(0, 0u), {1, 3u}, {2, 0u}, {3, 5u}}) {
+    EXPECT_EQ(described.answers(index).status().code(), code) << index;
+  }
+}
+
+TEST(ServiceCalls, EveryAnswerIsTimedOnce) {
+  ServiceHarness harness;
+  ApiClient api(harness.client.get(), FactsOf(1, 1, 16, 16, 4));
+  auto timed = [&](Method method) {
+    return harness.core->counters().latency[static_cast<size_t>(method)].Snapshot().count();
+  };
+  EXPECT_EQ(timed(Method::kPut), 0u);
+  ASSERT_EQ(api.Put("a", 1, 4).outcome(), v1::PUT_OUTCOME_STORED);
+  ASSERT_EQ(api.Put("a", 1, 4).outcome(), v1::PUT_OUTCOME_EXISTS);
+  v1::PutBlock bad = api.Block("b", 4);
+  bad.set_tokens(0);
+  EXPECT_EQ(api.Put(bad, "").outcome(), v1::PUT_OUTCOME_FAILED);
+  EXPECT_EQ(timed(Method::kPut), 3u);
+  EXPECT_EQ(api.Get(api.GetRequestOf({"a", "none", "a"})).size(), 3u);
+  EXPECT_EQ(timed(Method::kGet), 3u);
+  uint64_t before = timed(Method::kExists);
+  api.Exists("a");
+  EXPECT_EQ(timed(Method::kExists), before + 1);
+}
+
 TEST(ServiceCalls, WatchTellsWhatHappensAndResumes) {
   ServiceHarness harness;
   ApiClient api(harness.client.get(), FactsOf(1, 1, 16, 16, 4));

@@ -53,5 +53,23 @@ TEST(ServiceWatch, NumbersThatThisProcessHasNotGivenAreAnsweredWithAGap) {
   }
 }
 
+TEST(ServiceWatch, WhatARemovedNamespaceHeldIsToldToHaveGone) {
+  ServiceHarness harness;
+  ApiClient api(harness.client.get(), FactsOf(1, 1, 16, 16, 4));
+  for (const char* key : {"a", "b"}) ASSERT_EQ(api.Put(key, 1, 4).outcome(), v1::PUT_OUTCOME_STORED);
+  v1::RemoveNamespaceRequest request;
+  request.set_namespace_fingerprint(api.fingerprint());
+  v1::RemoveNamespaceResponse removed;
+  ASSERT_TRUE(harness.client->Call("Admin/RemoveNamespace", request, &removed).ok());
+  EXPECT_EQ(removed.copies_removed(), 2u);
+  Watching watch = Watch(harness.client.get(), 0);
+  std::string bytes;
+  v1::WatchResponse next;
+  ASSERT_TRUE(watch.stream->Read(&bytes) && next.ParseFromString(bytes));
+  ASSERT_EQ(next.events_size(), 4);
+  for (int i : {2, 3}) EXPECT_EQ(next.events(i).kind(), v1::EVENT_KIND_REMOVED);
+  for (const auto& event : next.events()) EXPECT_EQ(event.namespace_fingerprint(), api.fingerprint());
+}
+
 }  // namespace
 }  // namespace firn

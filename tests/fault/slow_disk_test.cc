@@ -1,12 +1,16 @@
 // A disk that takes its time: what memory holds is served and new blocks are taken while reads and writes of the cold
-// tier hang; what was asked of the disk is answered as soon as it answers, late reads as misses.
+// tier hang; what was asked of the disk is answered as soon as it answers, late reads as misses; and
+// health says that it hangs, for as long as it does.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cmath>
 #include <future>
 #include <thread>
 
 #include "base/units.h"
+#include "daemon/health.h"
 #include "tests/support/observe.h"
 #include "tiers/cold/device/faulty_device.h"
 #include "tiers/cold/device/memory_device.h"
@@ -31,7 +35,7 @@ class SlowDisk : public ::testing::Test {
       if (!persistent) return MakeWarmTier(name, bytes);
       auto device = std::make_unique<FaultyDevice>(&memory_, 1);
       disk_ = device.get();
-      auto tier = MakeColdTier(name, bytes, pool_.get(), std::move(device));
+      auto tier = MakeColdTier(name, bytes, pool_.get(), std::move(device), &disk_clock_);
       cold_ = tier.get();
       return tier;
     };
@@ -82,6 +86,12 @@ class SlowDisk : public ::testing::Test {
     EXPECT_LE(harness_->RelativeError(*got, key), error_max);
   }
 
+  std::string Health(HealthMonitor* health) {
+    health->SetOldestIo("cold", cold_->OldestIo());
+    return health->Text(disk_clock_.NowNs());
+  }
+
+  FakeClock disk_clock_;
   std::unique_ptr<ThreadPoolExecutor> pool_ = std::make_unique<ThreadPoolExecutor>(2);
   MemoryDevice memory_{64 * kMiB};
   FaultyDevice* disk_ = nullptr;  // Owned by the cold tier, as that is by the store.
@@ -131,6 +141,76 @@ TEST_F(SlowDisk, C56_memory_serves_while_the_disk_hangs) {
   ASSERT_EQ(again.wait_for(kHang), std::future_status::ready);
   EXPECT_TRUE(again.get().ok());
   harness_->ExpectConsistent();
+}
+
+TEST_F(SlowDisk, Describing_gives_up_on_measured_errors_and_answers) {
+  ASSERT_TRUE(Put(kInCold).get().ok());
+  ASSERT_TRUE(Demote(kInCold, kCold).get().ok());
+  auto describe = [this] {
+    auto answer = std::make_shared<std::promise<std::vector<Store::Description>>>();
+    harness_->store->DescribeWithErrors(harness_->ns, {TestKey(kInCold)}, harness_->clock.NowNs() + 1'000'000'000,
+                                        [answer](auto described) { answer->set_value(std::move(described)); });
+    return answer->get_future();
+  };
+  auto measured = describe();
+  ASSERT_EQ(measured.wait_for(kHang), std::future_status::ready);
+  PartErrors errors = measured.get().front()->front().errors[0];
+  EXPECT_GT(errors.int2, errors.int4);
+  EXPECT_GT(errors.int4, 0);
+
+  disk_->HoldCompletions(true);
+  auto late = describe();
+  EXPECT_EQ(late.wait_for(std::chrono::milliseconds(0)), std::future_status::timeout);
+  harness_->clock.AdvanceMs(1'001);
+  harness_->store->Tick();
+  ASSERT_EQ(late.wait_for(kHang), std::future_status::ready);
+  auto answer = late.get();
+  ASSERT_TRUE(answer.front().ok());
+  EXPECT_TRUE(std::isnan(answer.front()->front().errors[0].int4));
+  disk_->HoldCompletions(false);
+  ASSERT_TRUE(Eventually([this] { return cold_->idle(); }));
+  harness_->ExpectConsistent();
+}
+
+TEST_F(SlowDisk, Health_says_that_it_hangs_and_that_it_is_well_again) {
+  using ::testing::HasSubstr;
+  HealthMonitor health(10'000);
+  ASSERT_TRUE(Put(kInCold).get().ok());
+  ASSERT_TRUE(Demote(kInCold, kCold).get().ok());
+  ASSERT_TRUE(Eventually([this] { return cold_->idle(); }));
+  disk_clock_.AdvanceMs(60'000);  // A disk that nobody asks owes nothing.
+  EXPECT_EQ(Health(&health), "ok\n");
+
+  disk_->HoldCompletions(true);
+  auto patient = Get(kInCold);
+  ASSERT_TRUE(Eventually([this] { return cold_->OldestIo().has_value(); }));
+  EXPECT_EQ(Health(&health), "ok\n");
+  disk_clock_.AdvanceMs(12'500);
+  EXPECT_EQ(
+      Health(&health),
+      "degraded\ntier cold: its medium hangs: a read has had no answer for 12.5 s; limits.disk_stall is 10.0 s\n");
+  // What is asked later makes it no younger.
+  ASSERT_TRUE(Put(kOnItsWay).get().ok());
+  auto moving = Demote(kOnItsWay, kCold);
+  disk_clock_.AdvanceMs(1'000);
+  EXPECT_THAT(Health(&health), HasSubstr("a read has had no answer for 13.5 s"));
+
+  disk_->HoldCompletions(false);
+  ExpectServed(std::move(patient), kInCold, kCold, 0.2);
+  ASSERT_EQ(moving.wait_for(kHang), std::future_status::ready);
+  EXPECT_TRUE(moving.get().ok());
+  ASSERT_TRUE(Eventually([this] { return cold_->idle(); }));
+  EXPECT_EQ(Health(&health), "ok\n");
+
+  // A write that hangs says so too.
+  disk_->HoldCompletions(true);
+  ASSERT_TRUE(Put(kAlsoInCold).get().ok());
+  auto writing = Demote(kAlsoInCold, kCold);
+  ASSERT_TRUE(Eventually([this] { return cold_->OldestIo().has_value(); }));
+  disk_clock_.AdvanceMs(11'000);
+  EXPECT_THAT(Health(&health), HasSubstr("tier cold: its medium hangs: a write has had no answer for 11.0 s"));
+  disk_->HoldCompletions(false);
+  ASSERT_EQ(writing.wait_for(kHang), std::future_status::ready);
 }
 
 }  // namespace

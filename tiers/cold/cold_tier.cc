@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "base/units.h"
 #include "tiers/cold/cold_items.h"
+#include "tiers/cold/index/watched_index.h"
 
 namespace firn {
 namespace {
@@ -23,9 +24,11 @@ ColdTier::ColdTier(const ColdOptions& options, std::unique_ptr<BlockDevice> devi
     : Tier(options.name),
       options_(options),
       device_(std::move(device)),
-      index_(std::move(index)),
+      index_(std::make_unique<WatchedIndex>(std::move(index), &device_->outstanding())),
       queue_(options.executor),
-      admission_(options.write_bytes_per_second) {}
+      admission_(options.write_bytes_per_second) {
+  if (options.clock != nullptr) device_->outstanding().UseClock(options.clock);
+}
 
 absl::Status ColdTier::CheckOptions() const {
   FIRN_CHECK(options_.executor != nullptr && options_.clock != nullptr);

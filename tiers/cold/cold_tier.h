@@ -67,6 +67,8 @@ class ColdTier final : public Tier, private LogSink {
   ColdHealth Health() const;
   ColdCounters ReclaimCounters() const;
   BlockDevice& device() { return *device_; }
+  // What its medium has owed an answer for longest, the index included; nothing: it has answered everything.
+  std::optional<Outstanding::Oldest> OldestIo() const { return device_->outstanding().Now(); }
   // Nothing runs or waits on the tier's account.
   bool idle() const;
 

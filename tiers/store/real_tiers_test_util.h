@@ -28,7 +28,7 @@ inline std::unique_ptr<Tier> MakeWarmTier(const std::string& name, uint64_t byte
 
 // An empty one, on `device` and an index in memory.
 inline std::unique_ptr<ColdTier> MakeColdTier(const std::string& name, uint64_t bytes, Executor* executor,
-                                              std::unique_ptr<BlockDevice> device) {
+                                              std::unique_ptr<BlockDevice> device, const Clock* clock = Clock::Real()) {
   ColdOptions options;
   options.name = name;
   options.capacity_bytes = bytes;
@@ -36,7 +36,7 @@ inline std::unique_ptr<ColdTier> MakeColdTier(const std::string& name, uint64_t 
   options.chunk_bytes = 128 * kKiB;
   options.staging_bytes = options.read_bytes = 16 * kMiB;
   options.executor = executor;
-  options.clock = Clock::Real();
+  options.clock = clock;
   ColdRecovery nothing{.on_copy = [](RecoveredCopy) {}, .on_fact = [](RecoveredFact) {}};
   ColdRecoveryReport report;
   auto tier = ColdTier::Open(options, std::move(device), std::make_unique<MemoryIndex>(), nothing, &report);

@@ -268,6 +268,7 @@ StoreStats StoreImpl::Stats() const {
     tier.counters = options_.tiers[i].tier->Counters();
     tier.hits = state.hits;
     tier.demotions_in = state.demotions_in;
+    tier.demotion_latency = state.demotion_latency.Snapshot();
     tier.demotion_failures = state.demotion_failures;
     tier.promotions_in = state.promotions_in;
     tier.degrades = state.degrades;

@@ -256,7 +256,9 @@ class Store : public ColdEvents {
   virtual void Demote(NamespaceId ns, const Digest& key, uint8_t tier,
                       absl::AnyInvocable<void(absl::StatusOr<ClassPair>)> done) = 0;
   // Lowers the precision of its copy in `tier`: in place where the tier can, by rewriting it with fewer planes where
-  // not.
+  // not. A copy that is as coarse already is a success. FailedPrecondition, with the reason and the limit, where it
+  // cannot be: coarser than the tier's `least` or the namespace's floor, past its error limit, bytes that no codec may
+  // touch, NaN or Inf, a pin, or in memory a copy that has no planes to drop.
   virtual void Degrade(NamespaceId ns, const Digest& key, uint8_t tier, ClassPair target,
                        absl::AnyInvocable<void(absl::StatusOr<ClassPair>)> done) = 0;
   // Brings a copy of its codes up to `tier`; the copies below stay.
@@ -264,7 +266,14 @@ class Store : public ColdEvents {
                        absl::AnyInvocable<void(absl::StatusOr<ClassPair>)> done) = 0;
 
   // --- Observation
-  virtual absl::StatusOr<std::vector<BlockInfo>> Describe(NamespaceId ns, const Digest& key) const = 0;  // One a shard.
+  using Description = absl::StatusOr<std::vector<BlockInfo>>;  // One a shard.
+  using DescribeDone = absl::AnyInvocable<void(std::vector<Description>)>;
+  // Errors as far as memory knows them: NaN where only a persistent tier has the block's codes.
+  virtual Description Describe(NamespaceId ns, const Digest& key) const = 0;
+  // One answer a key, in order, with the errors that persistent tiers remember: their headers are read, which counts as
+  // reads of the tier and not as use of the block. Errors that have not been read at `deadline_ns` stay NaN.
+  virtual void DescribeWithErrors(NamespaceId ns, const std::vector<Digest>& keys, int64_t deadline_ns,
+                                  DescribeDone done) = 0;
   // Up to `limit` blocks in key order after `after`; empty at the end.
   virtual std::vector<BlockInfo> List(NamespaceId ns, const std::optional<Digest>& after, size_t limit) const = 0;
   virtual StoreStats Stats() const = 0;

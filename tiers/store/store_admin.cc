@@ -275,7 +275,12 @@ void StoreImpl::RunAskedMoveOnce(const AskedMove& asked, Move::Done done) {
           refused =
               NotFound("block {} has no copy in tier \"{}\"", asked.name.key.Hex(), options_.tiers[asked.to].name);
         } else {
-          move->target = Coarser(Finer(asked.target, namespaces_[e.ns].plan.floor), held->served);
+          move->target = Coarser(asked.target, held->served);
+          refused = CheckDegradeLocked(e, asked.to, *held, asked.target);
+          if (refused.ok() && move->target == held->served) {
+            after.Then([done = std::move(done), now = held->served]() mutable { done(now); });
+            return;
+          }
         }
       } else {
         // From the finest copy there is, so that no error is added to another's.
@@ -369,6 +374,38 @@ void StoreImpl::PromoteShard(const EntryName& name, uint8_t tier, Move::Done don
   RunAskedMove(asked, std::move(done));
 }
 
+absl::Status StoreImpl::CheckDegradeLocked(const Entry& e, uint8_t tier, const HeldCopy& held,
+                                           const ClassPair& target) const {
+  const NamespaceState& ns = namespaces_[e.ns];
+  const TierConfig& config = options_.tiers[tier];
+  for (Part part : kParts) {
+    auto of = [part](const ClassPair& pair) { return part == Part::kK ? pair.k : pair.v; };
+    bool exists = (part == Part::kK ? ns.facts.k_width : ns.facts.v_width) > 0;
+    PrecisionClass to = of(target);
+    if (!exists || to >= of(held.served)) continue;
+    std::string what = fmt::format("degrading {} of block {} from {} to {}", part == Part::kK ? "K" : "V", e.key.Hex(),
+                                   PrecisionClassName(of(held.served)), PrecisionClassName(to));
+    if (ns.facts.dtype == DType::kBytes) {
+      return FailedPrecondition("{}: values of dtype {} are exact or not there", what, DTypeName(ns.facts.dtype));
+    }
+    if (e.flags & Entry::kNonFinite) return FailedPrecondition("{}: it holds NaN or Inf and stays exact", what);
+    if (to < of(config.least)) {
+      return FailedPrecondition("{}: tier \"{}\" has least = {}", what, config.name,
+                                PrecisionClassName(of(config.least)));
+    }
+    if (to < of(ns.plan.floor)) {
+      return FailedPrecondition("{}: the namespace's floor is {}", what, PrecisionClassName(of(ns.plan.floor)));
+    }
+    bool planes = held.copy->Runs().Has(RunKind::kP2, part);
+    if (!planes && config.tier->narrows_in_place()) {
+      return FailedPrecondition(
+          "{}: its copy in tier \"{}\" is whole and has no planes to drop; demote it to a tier of lower precision",
+          what, config.name);
+    }
+  }
+  return absl::OkStatus();
+}
+
 void StoreImpl::Degrade(NamespaceId ns, const Digest& key, uint8_t tier, ClassPair target, Move::Done done) {
   absl::StatusOr<ClassPair> lowest = ClassPair{PrecisionClass::kExact, PrecisionClass::kExact};
   bool in_place = false;
@@ -378,6 +415,14 @@ void StoreImpl::Degrade(NamespaceId ns, const Digest& key, uint8_t tier, ClassPa
     absl::Status valid = CheckNamespaceLocked(ns);
     if (valid.ok() && tier >= options_.tiers.size()) {
       valid = InvalidArgument("tier {} was named; this daemon has tiers 0 to {}", tier, options_.tiers.size() - 1);
+    }
+    for (PrecisionClass c : {target.k, target.v}) {
+      bool coded = c == PrecisionClass::k8Bit || c == PrecisionClass::k4Bit || c == PrecisionClass::k2Bit;
+      bool asks = target.Min() < PrecisionClass::kExact;
+      if (!valid.ok() || (coded || (c == PrecisionClass::kExact && asks))) continue;
+      valid = InvalidArgument(
+          "target = {}; allowed: int8, int4, int2, and exact for one of K and V, which leaves that as it is",
+          PrecisionClassName(c));
     }
     if (!valid.ok()) lowest = valid;
     in_place = valid.ok() && options_.tiers[tier].tier->narrows_in_place();
@@ -392,8 +437,12 @@ void StoreImpl::Degrade(NamespaceId ns, const Digest& key, uint8_t tier, ClassPa
         lowest = PinnedError(key, table_.entry(id).pins);
         break;
       }
-      ClassPair floor = namespaces_[ns].plan.floor;
-      RunMask keep = WantedRuns(Finer(target, floor)) & held->copy->Runs();
+      absl::Status allowed = CheckDegradeLocked(table_.entry(id), tier, *held, target);
+      if (!allowed.ok()) {
+        lowest = allowed;
+        break;
+      }
+      RunMask keep = WantedRuns(target) & held->copy->Runs();
       auto narrowed =
           keep == held->copy->Runs() ? absl::StatusOr<ClassPair>(held->served) : NarrowLocked(id, tier, keep, &after);
       lowest = narrowed.ok() ? absl::StatusOr<ClassPair>(Coarser(*lowest, *narrowed)) : narrowed;

@@ -9,65 +9,6 @@
 
 namespace firn {
 
-BlockInfo StoreImpl::InfoOf(EntryId id) const {
-  const Entry& e = table_.entry(id);
-  BlockInfo info;
-  info.key = e.key;
-  info.shard = e.shard;
-  info.first_token = e.first_token;
-  info.tokens = e.tokens;
-  info.generation = e.generation;
-  info.expires_unix_ms = e.expires_unix_ms;
-  info.pins = e.pins;
-  if (e.parent != kNoEntry) info.parent = table_.entry(e.parent).key;
-  constexpr float kUnknown = std::numeric_limits<float>::quiet_NaN();
-  info.errors.fill({kUnknown, kUnknown, kUnknown});
-  for (NodeId node = e.first_copy; node != kNoNode; node = table_.copy(node).next) {
-    const HeldCopy& held = table_.copy(node);
-    info.copies.push_back({held.tier, held.served, held.copy->StoredBytes()});
-    auto header = HeaderInMemory(held.tier, held.copy, IdentityOfLocked(e));
-    if (header != nullptr && header->CodingOf(Part::kK).codec != CodecId::kIdentity) info.errors = header->errors;
-  }
-  return info;
-}
-
-absl::StatusOr<std::vector<BlockInfo>> StoreImpl::Describe(NamespaceId ns, const Digest& key) const {
-  std::lock_guard lock(mu_);
-  FIRN_RETURN_IF_ERROR(CheckNamespaceLocked(ns));
-  std::vector<BlockInfo> out;
-  for (uint32_t shard = 0; shard < namespaces_[ns].facts.shards; ++shard) {
-    EntryId id = table_.Find({ns, static_cast<uint16_t>(shard), key});
-    if (id != kNoEntry && !ExpiredLocked(table_.entry(id))) out.push_back(InfoOf(id));
-  }
-  if (out.empty()) return NotFound("miss: block {}", key.Hex());
-  return out;
-}
-
-std::vector<BlockInfo> StoreImpl::List(NamespaceId ns, const std::optional<Digest>& after, size_t limit) const {
-  std::lock_guard lock(mu_);
-  std::vector<EntryId> chosen;
-  if (!CheckNamespaceLocked(ns).ok()) return {};
-  table_.ForEach([&](EntryId id) {
-    const Entry& e = table_.entry(id);
-    if (e.ns == ns && !ExpiredLocked(e) && (!after.has_value() || e.key > *after)) chosen.push_back(id);
-  });
-  auto before = [&](EntryId a, EntryId b) {
-    const Entry &x = table_.entry(a), &y = table_.entry(b);
-    return x.key != y.key ? x.key < y.key : x.shard < y.shard;
-  };
-  // All shards of the last key come along, so that `after` never skips one.
-  size_t take = std::min(limit, chosen.size());
-  std::partial_sort(chosen.begin(), chosen.begin() + static_cast<ptrdiff_t>(take), chosen.end(), before);
-  std::vector<BlockInfo> out;
-  for (size_t i = 0; i < take; ++i) out.push_back(InfoOf(chosen[i]));
-  if (take > 0) {
-    for (size_t i = take; i < chosen.size(); ++i) {
-      if (table_.entry(chosen[i]).key == table_.entry(chosen[take - 1]).key) out.push_back(InfoOf(chosen[i]));
-    }
-  }
-  return out;
-}
-
 AuditReport StoreImpl::Audit() const {
   std::lock_guard lock(mu_);
   AuditReport report;

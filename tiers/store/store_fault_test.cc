@@ -266,6 +266,9 @@ TEST(StoreFaults, C06_nonfinite_blocks_stay_exact) {
   ASSERT_TRUE(result->ok());
   EXPECT_EQ(h.store->Stats().nonfinite_blocks, 1u);
   EXPECT_EQ(*h.Demote(1, 2), Both(PrecisionClass::kExact));
+  absl::Status refused = h.Degrade(1, 2, PrecisionClass::k4Bit).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(Message(refused).find("holds NaN or Inf"), std::string::npos) << refused;
   auto got = h.Get(1);
   ASSERT_TRUE(got.ok());
   EXPECT_TRUE(got->block.header->flags & RecordHeader::kNonFinite);

@@ -95,6 +95,7 @@ struct Move {
   bool gated = false;        // An error limit changed its target.
   bool drop_hotter = false;  // A forced demotion: no hotter copy stays.
   EventKind event = EventKind::kDemoted;
+  int64_t since_ns = 0;            // When it was started.
   uint64_t leaving_bytes = 0;      // What the source gives back when this is done.
   uint64_t exact_token_bytes = 0;  // Of what arrives, attention sinks.
   CopyPtr source;
@@ -106,6 +107,7 @@ struct Move {
 // A cold read that several gets may share.
 struct ReadFlight;
 struct GetContext;
+struct Measuring;
 
 class StoreImpl final : public Store, public PolicyView {
  public:
@@ -157,7 +159,9 @@ class StoreImpl final : public Store, public PolicyView {
   void Promote(NamespaceId ns, const Digest& key, uint8_t tier,
                absl::AnyInvocable<void(absl::StatusOr<ClassPair>)> done) override;
 
-  absl::StatusOr<std::vector<BlockInfo>> Describe(NamespaceId ns, const Digest& key) const override;
+  Description Describe(NamespaceId ns, const Digest& key) const override;
+  void DescribeWithErrors(NamespaceId ns, const std::vector<Digest>& keys, int64_t deadline_ns,
+                          DescribeDone done) override;
   std::vector<BlockInfo> List(NamespaceId ns, const std::optional<Digest>& after, size_t limit) const override;
   StoreStats Stats() const override;
   std::vector<BlockEvent> Events(uint64_t after, size_t limit, bool* gap) const override;
@@ -218,6 +222,7 @@ class StoreImpl final : public Store, public PolicyView {
   struct TierState {
     uint64_t hits = 0, demotions_in = 0, demotion_failures = 0, promotions_in = 0, degrades = 0, degraded_bytes = 0,
              evictions = 0, found_nothing = 0;
+    LatencyHistogram demotion_latency;
     std::array<uint64_t, 17> by_class{};
     uint64_t demand_bytes = 0;    // Asked for by a put or a move that found no room.
     uint64_t leaving_bytes = 0;   // Of moves in flight out of this tier.
@@ -345,8 +350,16 @@ class StoreImpl final : public Store, public PolicyView {
   void RunAskedMoves(NamespaceId ns, const Digest& key, const AskedMove& asked, Move::Done done);
   void PromoteShard(const EntryName& name, uint8_t tier, Move::Done done);
 
-  // --- store_audit.cc
+  // Why a copy may not become as coarse as `target`.
+  absl::Status CheckDegradeLocked(const Entry& e, uint8_t tier, const HeldCopy& held, const ClassPair& target) const;
+
+  // --- store_describe.cc
   BlockInfo InfoOf(EntryId id) const;  // Needs mu_.
+  Description DescribeLocked(NamespaceId ns, const Digest& key) const;
+  // Starts reads of headers until enough are under way, or ends the call after the last.
+  void MeasureOn(const std::shared_ptr<Measuring>& measuring);
+  void EndMeasuring(const std::shared_ptr<Measuring>& measuring);
+  void EndLateMeasuring();
 
   StoreOptions options_;
   ArtifactTable artifacts_;
@@ -364,6 +377,7 @@ class StoreImpl final : public Store, public PolicyView {
   std::deque<RoomWaiter> room_waiters_;
   std::vector<Task> commit_waiters_;  // Filled puts whose codes found no room in the first tier.
   std::map<std::pair<EntryId, uint16_t>, std::shared_ptr<ReadFlight>> flights_;  // Cold reads, by entry and runs.
+  std::vector<std::shared_ptr<Measuring>> measuring_;                            // Calls that wait for headers.
   std::priority_queue<Expiry, std::vector<Expiry>, std::greater<>> expiries_;
   std::vector<TierState> tiers_;
   absl::flat_hash_map<uint64_t, std::vector<Task>> when_idle_;  // By generation of the entry that moves.

@@ -74,6 +74,7 @@ void StoreImpl::StartMoveLocked(std::unique_ptr<Move> move, Aftermath* after) {
   FIRN_CHECK(!(e.flags & Entry::kMoving));
   e.flags |= Entry::kMoving;
   ++moves_in_flight_;
+  move->since_ns = options_.clock->NowNs();
   move->ns = e.ns;
   move->identity = IdentityOfLocked(e);
   move->spec = SpecForLocked(e, move->to);
@@ -180,6 +181,13 @@ void StoreImpl::TransferForMove(std::shared_ptr<Move> move) {
       std::lock_guard lock(mu_);
       ++totals_.error_gate_stops;
     }
+    if (move->event == EventKind::kDegraded) {
+      // Whoever asked for this class gets it or hears why not.
+      *draft = nullptr;
+      return FailMove(std::move(move),
+                      FailedPrecondition("degrading block {} to {} would pass the error limit of {}",
+                                         move->identity.key.Hex(), PrecisionClassName(stored.Min()), limit));
+    }
     move->target = move->spec.target = wanted;
     *draft = nullptr;
     if (!move->block.present.Contains(has & WantedRuns(wanted))) {
@@ -190,6 +198,12 @@ void StoreImpl::TransferForMove(std::shared_ptr<Move> move) {
   }
   if (!draft.ok()) return FailMove(std::move(move), draft.status());
   ClassPair stored = ClassOf(*header, header->encoded);
+  if (move->event == EventKind::kDegraded && (header->flags & RecordHeader::kNonFinite)) {
+    // A block from before a restart: only its header knows.
+    *draft = nullptr;
+    return FailMove(std::move(move), FailedPrecondition("block {} holds NaN or Inf and stays {}",
+                                                        move->identity.key.Hex(), PrecisionClassName(stored.Min())));
+  }
   move->exact_token_bytes = header->RunBytes(RunMask::Both(RunKind::kExact));
   CommitOptions options;
   {
@@ -257,7 +271,10 @@ void StoreImpl::FinishMove(std::shared_ptr<Move> move, CopyPtr copy, ClassPair s
       to.full_in_a_row = 0;
       totals_.exact_token_bytes += move->exact_token_bytes;
       if (move->event == EventKind::kPromoted) ++to.promotions_in;
-      if (move->event == EventKind::kDemoted) ++to.demotions_in;
+      if (move->event == EventKind::kDemoted) {
+        ++to.demotions_in;
+        to.demotion_latency.Add(options_.clock->NowNs() - move->since_ns);
+      }
       if (move->event == EventKind::kDegraded) ++to.degrades;
       EmitLocked(move->event, e, move->to, stored, &after);
     }
@@ -281,7 +298,10 @@ void StoreImpl::FailMove(std::shared_ptr<Move> move, absl::Status status) {
     }
     // A memory tier that was full makes room at once; one that is full again and again, and any log, gets time.
     to.full_in_a_row = full ? to.full_in_a_row + 1 : 0;
-    if (!full || to.full_in_a_row > kFullInARowMax || options_.tiers[move->to].tier->persistent()) {
+    // Nothing was tried.
+    bool refused = move->event == EventKind::kDegraded && status.code() == absl::StatusCode::kFailedPrecondition;
+    bool rests = !full || to.full_in_a_row > kFullInARowMax || options_.tiers[move->to].tier->persistent();
+    if (rests && !refused) {
       to.retry_at_ns = options_.clock->NowNs() + (full ? kRetryNs / 10 : kRetryNs);
     }
     EntryId id = FindByIdentityLocked(move->identity);

@@ -286,6 +286,7 @@ void StoreImpl::Tick() {
     ScheduleRoomWaitersLocked();
   }
   EndLateGets();
+  EndLateMeasuring();
   Pump();
 }
 

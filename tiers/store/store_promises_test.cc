@@ -1,6 +1,7 @@
 // What a caller may rely on once it was answered: pins, durable acknowledgements, one shape a key.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 #include <map>
 
@@ -87,8 +88,81 @@ TEST(StorePromises, C13_an_error_limit_holds_where_planes_are_dropped) {
   EXPECT_EQ(h.Demote(1, 2)->Min(), PrecisionClass::k8Bit) << "INT8 in warm, INT4 wanted in cold";
   EXPECT_EQ(h.store->Stats().error_gate_stops, 1u);
   EXPECT_EQ(h.Get(1)->served.Min(), PrecisionClass::k8Bit);
-  EXPECT_EQ(h.Degrade(1, 2, PrecisionClass::k2Bit)->Min(), PrecisionClass::k8Bit);
+  absl::Status refused = h.Degrade(1, 2, PrecisionClass::k2Bit).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(Message(refused).find("error limit of 0.02"), std::string::npos) << refused;
+  EXPECT_EQ(h.Get(1)->served.Min(), PrecisionClass::k8Bit);
   EXPECT_LT(h.RelativeError(*h.Get(1), 1), 0.02);
+  h.ExpectConsistent();
+}
+
+TEST(StorePromises, DegradingPastALimitIsRefusedWithTheLimit) {
+  StoreHarness h;
+  auto refuses = [&h](uint64_t key, uint8_t tier, PrecisionClass to, absl::StatusCode code, const std::string& why) {
+    absl::Status status = h.Degrade(key, tier, to).status();
+    EXPECT_EQ(status.code(), code) << status;
+    EXPECT_NE(Message(status).find(why), std::string::npos) << status;
+  };
+  constexpr auto kNotNow = absl::StatusCode::kFailedPrecondition;
+  ASSERT_TRUE(h.Put(1).ok());
+  refuses(1, 0, PrecisionClass::k8Bit, kNotNow, "its copy in tier \"hot\" is whole");
+  ASSERT_TRUE(h.Demote(1, 1).ok());
+  refuses(1, 1, PrecisionClass::k2Bit, kNotNow, "from int8 to int2: tier \"warm\" has least = int4");
+  for (PrecisionClass c : {PrecisionClass::kExact, PrecisionClass::k3Bit, PrecisionClass::kNone}) {
+    refuses(1, 1, c, absl::StatusCode::kInvalidArgument, "allowed: int8, int4, int2");
+  }
+  EXPECT_EQ(h.Get(1)->served.Min(), PrecisionClass::k8Bit);
+  // As coarse already is no refusal, and changes nothing.
+  EXPECT_EQ(h.Degrade(1, 1, PrecisionClass::k4Bit)->Min(), PrecisionClass::k4Bit);
+  uint64_t degrades = h.store->Stats().tiers[1].degrades;
+  EXPECT_EQ(h.Degrade(1, 1, PrecisionClass::k4Bit)->Min(), PrecisionClass::k4Bit);
+  EXPECT_EQ(h.Degrade(1, 1, PrecisionClass::k8Bit)->Min(), PrecisionClass::k4Bit);
+  EXPECT_EQ(h.store->Stats().tiers[1].degrades, degrades);
+
+  // What no codec may touch.
+  NamespaceFacts bytes = StoreHarness::Facts();
+  bytes.dtype = DType::kBytes;
+  h.ns = h.Register(bytes);
+  ASSERT_TRUE(h.Put(2).ok());
+  ASSERT_TRUE(h.Demote(2, 2).ok());
+  refuses(2, 2, PrecisionClass::k4Bit, kNotNow, "values of dtype");
+  EXPECT_EQ(h.Get(2)->served, kExactPair);
+  h.ExpectConsistent();
+}
+
+TEST(StorePromises, DescribingReadsTheErrorsThatOnlyThePersistentTierHas) {
+  StoreHarness h;
+  ASSERT_TRUE(h.Put(1).ok());
+  ASSERT_TRUE(h.Put(2).ok());
+  ASSERT_TRUE(h.Demote(1, 1).ok());
+  PartErrors warm = h.store->Describe(h.ns, TestKey(1))->front().errors[0];
+  EXPECT_GT(warm.int4, warm.int8);
+  ASSERT_TRUE(h.Demote(1, 2).ok());
+  EXPECT_TRUE(std::isnan(h.store->Describe(h.ns, TestKey(1))->front().errors[0].int4));
+  auto describe = [&h](std::vector<Digest> keys) {
+    std::optional<std::vector<Store::Description>> answers;
+    h.store->DescribeWithErrors(h.ns, keys, h.clock.NowNs() + 1'000'000'000,
+                                [&](std::vector<Store::Description> got) { answers = std::move(got); });
+    h.Settle();
+    EXPECT_TRUE(answers.has_value());
+    return *std::move(answers);
+  };
+  auto answers = describe({TestKey(1), TestKey(7), TestKey(2)});
+  ASSERT_EQ(answers.size(), 3u);
+  EXPECT_EQ(answers[0]->front().errors[0].int8, warm.int8);
+  EXPECT_EQ(answers[0]->front().errors[0].int4, warm.int4);
+  EXPECT_GT(answers[0]->front().errors[1].int2, answers[0]->front().errors[1].int4);
+  EXPECT_EQ(answers[1].status().code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(std::isnan(answers[2]->front().errors[0].int4)) << "it was never encoded";
+  EXPECT_TRUE(describe({}).empty());
+  // More at once than are read at once.
+  std::vector<Digest> many(300, TestKey(1));
+  for (const auto& answer : describe(many)) EXPECT_EQ(answer->front().errors[0].int4, warm.int4);
+  // A header that cannot be read takes the errors, not the answer.
+  h.tiers[2]->FailReads(1, Unavailable("the disk is away"));
+  answers = describe({TestKey(1)});
+  ASSERT_TRUE(answers[0].ok());
+  EXPECT_TRUE(std::isnan(answers[0]->front().errors[0].int4));
   h.ExpectConsistent();
 }
 

@@ -36,6 +36,7 @@ struct TierStats {
   uint64_t degraded_bytes = 0;  // Given back by degrading.
   uint64_t evictions = 0;       // Copies dropped to make room.
   uint64_t evictor_found_nothing = 0;
+  LatencySnapshot demotion_latency;   // Of the demotions that arrived, from their start.
   uint64_t blocks_by_class[17] = {};  // Indexed by PrecisionClass of the coarser of K and V.
 };
 

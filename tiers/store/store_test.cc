@@ -154,6 +154,12 @@ TEST(Store, PressureDegradesBeforeItDemotesAndDemotesBeforeItLoses) {
   EXPECT_GT(stats.tiers[1].degrades, 0u);
   EXPECT_GT(stats.tiers[1].degraded_bytes, 0u);
   EXPECT_GT(stats.tiers[2].demotions_in, 0u);
+  for (const TierStats& tier : stats.tiers) {  // Each is timed where it is counted.
+    EXPECT_EQ(tier.demotion_latency.count(), tier.demotions_in) << tier.name;
+    EXPECT_EQ(tier.counters.commit_latency.count(), tier.counters.commits + tier.counters.commit_failures);
+    EXPECT_LE(tier.counters.read_latency.count(), tier.counters.reads + tier.counters.read_failures);
+  }
+  EXPECT_GT(stats.tiers[1].counters.read_latency.count(), 0u);
   EXPECT_EQ(stats.tiers[0].evictions + stats.tiers[1].evictions, 0u);
   for (uint64_t key = 0; key < 40; ++key) {
     auto got = h.Get(key);
@@ -416,7 +422,9 @@ TEST(Store, FloorsHoldOnEveryDemotion) {
   ASSERT_TRUE(h.Put(1).ok());
   ClassPair floor{PrecisionClass::k8Bit, PrecisionClass::k4Bit};
   EXPECT_EQ(*h.Demote(1, 2), floor);
-  EXPECT_EQ(*h.Degrade(1, 2, PrecisionClass::k2Bit), floor);
+  absl::Status refused = h.Degrade(1, 2, PrecisionClass::k2Bit).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(Message(refused).find("the namespace's floor is int8"), std::string::npos) << refused;
   EXPECT_EQ(h.Get(1)->served, floor);
 }
 

@@ -83,17 +83,20 @@ struct BenchCommand {
     }
     auto tokens = static_cast<uint32_t>(bytes / kTokenBytes);
     FIRN_ASSIGN_OR_RETURN(firnkv::Client * client, context->Connect());
+    FIRN_ASSIGN_OR_RETURN(firnkv::Capabilities capabilities, client->GetCapabilities());
+    std::random_device entropy;
+    std::string run = fmt::format("bench-{:08x}{:08x}", entropy(), entropy());
+    // A namespace of this run's own where it can be removed again; otherwise one for all runs, or they would pile up.
     firnkv::NamespaceFacts facts{.model_id = "firn-bench",
+                                 .revision = capabilities.admin ? run : "",
                                  .layer_last = kLayers,
                                  .kv_heads = kHeads,
                                  .k_width = kWidth,
                                  .v_width = kWidth,
                                  .block_tokens = tokens};
     FIRN_ASSIGN_OR_RETURN(firnkv::Namespace ns, client->RegisterNamespace(facts));
-    std::random_device entropy;
-    std::string run = fmt::format("bench-{:08x}{:08x}-", entropy(), entropy());
     std::vector<uint8_t> values = RandomValues(bytes, 1);
-    auto key = [&run](uint32_t i) { return firnkv::BlockKey::Opaque(run + std::to_string(i)); };
+    auto key = [&run](uint32_t i) { return firnkv::BlockKey::Opaque(fmt::format("{}-{}", run, i)); };
 
     Measured put = Run(bytes, [&](uint32_t i) {
       std::vector<firnkv::PutItem> items = {{.key = key(i), .tokens = tokens}};
@@ -110,10 +113,15 @@ struct BenchCommand {
       auto results = client->Get(ns, items);
       return results.ok() ? results->front().status : results.status();
     });
-    if (!keep) {
+    if (!keep && capabilities.admin) {
+      FIRN_RETURN_IF_ERROR(client->RemoveNamespace(ns).status());
+    } else if (!keep) {
       std::vector<firnkv::BlockKey> keys;
       for (uint32_t i = 0; i < count; ++i) keys.push_back(key(i));
       FIRN_RETURN_IF_ERROR(client->Delete(ns, keys).status());
+      if (!context->quiet)
+        std::fprintf(stderr, "firn: namespace %s stays, without blocks: this listener has no Admin service\n",
+                     ShortHex(ns.fingerprint).c_str());
     }
     Show(*context, bytes, put, get);
     return put.failed + get.failed == 0 ? kExitOk : kExitSome;
@@ -147,7 +155,7 @@ void AddBench(CLI::App* app, Context* context, int* code) {
   bench->add_option("--size", command->size, "Bytes of a block, with a unit")->capture_default_str();
   bench->add_option("--count", command->count, "Blocks")->check(CLI::Range(1, 1'000'000))->capture_default_str();
   bench->add_option("--threads", command->threads, "Callers at once")->check(CLI::Range(1, 256))->capture_default_str();
-  bench->add_flag("--keep", command->keep, "Do not delete the blocks afterwards");
+  bench->add_flag("--keep", command->keep, "Leave the blocks and their namespace");
   bench->callback([=] {
     auto result = command->Run(context);
     *code = result.ok() ? *result : context->Report(result.status());

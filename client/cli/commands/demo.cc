@@ -91,7 +91,11 @@ class Demo {
   }
 
   absl::Status Store() {
-    std::printf("%u tokens of %s: %u layers, %u KV heads, K %u and V %u channels wide, %s\n", tokens_,
+    if (sequences_.size() > 1) {
+      std::printf("The file has %u tokens; they are stored %zu times, the same values under other keys each time.\n",
+                  kv_->tokens(), sequences_.size());
+    }
+    std::printf("%u tokens stored, from %s: %u layers, %u KV heads, K %u and V %u channels wide, %s\n", tokens_,
                 file_.path.c_str(), ns_.facts.layers(), ns_.facts.kv_heads, ns_.facts.k_width, ns_.facts.v_width,
                 std::string(firnkv::DTypeName(ns_.facts.dtype)).c_str());
     for (const Sequence& sequence : sequences_) {
@@ -230,12 +234,17 @@ class Demo {
 
   void Summary(bool consistent) {
     if (context_->json) {
-      context_->Print(
-          {{"tokens", tokens_}, {"source_bytes", source_bytes_}, {"consistent", consistent}, {"rows", rows_}});
+      context_->Print({{"tokens", tokens_},
+                       {"file_tokens", kv_->tokens()},
+                       {"source_bytes", source_bytes_},
+                       {"consistent", consistent},
+                       {"rows", rows_}});
       return;
     }
-    std::printf("\n%u tokens, %s as %s. What came back, tier by tier:\n\n", tokens_, FormatBytes(source_bytes_).c_str(),
-                std::string(firnkv::DTypeName(ns_.facts.dtype)).c_str());
+    std::string repeated;
+    if (sequences_.size() > 1) repeated = fmt::format(" (the file's {}, {} times)", kv_->tokens(), sequences_.size());
+    std::printf("\n%u tokens%s, %s as %s. What came back, tier by tier:\n\n", tokens_, repeated.c_str(),
+                FormatBytes(source_bytes_).c_str(), std::string(firnkv::DTypeName(ns_.facts.dtype)).c_str());
     PrintHead();
     for (const Json& row : rows_) PrintRow(row);
     std::printf(

@@ -120,8 +120,7 @@ struct GetCommand {
       Json rows = Json::array();
       for (size_t i = 0; i < summary.blocks.size(); ++i) {
         const FetchedBlock& block = summary.blocks[i];
-        Json row = {{"key", selection.keys[i].ToDigest().value_or(firnkv::Digest{}).Hex()},
-                    {"found", block.result.status.ok()}};
+        Json row = {{"key", KeyText(selection.keys[i])}, {"found", block.result.status.ok()}};
         if (block.result.status.ok()) {
           row.update({{"served", PairText(block.result.served)},
                       {"tier", tier_name(block.result.tier)},
@@ -151,7 +150,7 @@ struct GetCommand {
     Table table(heads);
     for (size_t i = 0; i < summary.blocks.size(); ++i) {
       const FetchedBlock& block = summary.blocks[i];
-      std::string key = ShortHex(selection.keys[i].ToDigest().value_or(firnkv::Digest{}));
+      std::string key = KeyText(selection.keys[i]).substr(0, 24);
       if (!block.result.status.ok()) {
         table.Row({key, "(" + Message(block.result.status) + ")"});
         continue;

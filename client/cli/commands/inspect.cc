@@ -102,7 +102,7 @@ absl::StatusOr<int> Describe(Context* context, const BlockOptions& options) {
   int code = kExitOk;
   Json rows = Json::array();
   for (size_t i = 0; i < answers.size(); ++i) {
-    std::string key = selection.keys[i].ToDigest().value_or(firnkv::Digest{}).Hex();
+    std::string key = KeyText(selection.keys[i]);
     if (!answers[i].status.ok()) {
       code = kExitSome;
       rows.push_back({{"key", key}, {"error", Message(answers[i].status)}});
@@ -118,6 +118,36 @@ absl::StatusOr<int> Describe(Context* context, const BlockOptions& options) {
       std::printf("  relative error at int8 / int4 / int2: K %s, V %s\n", ErrorsText(block.k_errors).c_str(),
                   ErrorsText(block.v_errors).c_str());
     }
+  }
+  if (context->json) context->Print({{"blocks", rows}});
+  return code;
+}
+
+absl::StatusOr<int> Exists(Context* context, const BlockOptions& options, const std::string& least) {
+  firnkv::PrecisionPair demand;
+  if (!least.empty() && !ParsePair(least, &demand)) return InvalidArgument("--least {} is not a precision", least);
+  FIRN_ASSIGN_OR_RETURN(firnkv::Client * client, context->Connect());
+  FIRN_ASSIGN_OR_RETURN(TierNames tier_name, TierNames::From(client));
+  FIRN_ASSIGN_OR_RETURN(Selection selection, options.Select(client));
+  FIRN_ASSIGN_OR_RETURN(auto blocks, client->Exists(selection.ns, selection.keys, demand));
+  int code = kExitOk;
+  Json rows = Json::array();
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const firnkv::Located& block = blocks[i];
+    std::string key = KeyText(selection.keys[i]), text = "absent";
+    Json row = {{"key", key}, {"found", block.found}};
+    if (!block.status.ok()) {
+      text = Message(block.status);
+      row["error"] = text;
+    } else if (block.found) {
+      row["precision"] = PairText(block.served);
+      row["tier"] = tier_name(block.tier);
+      row["tokens"] = block.tokens;
+      text = fmt::format("{} in {}, {} tokens", PairText(block.served), tier_name(block.tier), block.tokens);
+    }
+    if (!block.found) code = kExitSome;
+    rows.push_back(std::move(row));
+    if (!context->json) std::printf("%s: %s\n", key.c_str(), text.c_str());
   }
   if (context->json) context->Print({{"blocks", rows}});
   return code;
@@ -187,6 +217,13 @@ void AddInspect(CLI::App* app, Context* context, int* code) {
   CLI::App* stat = app->add_subcommand("stat", "Everything about some blocks: copies, precision, errors, pins");
   blocks->AddTo(stat);
   stat->callback([=] { finish(Describe(context, *blocks)); });
+
+  auto asked = std::make_shared<BlockOptions>();
+  auto least = std::make_shared<std::string>();
+  CLI::App* exists = app->add_subcommand("exists", "Whether blocks are there, how precise and where; no use of them");
+  asked->AddTo(exists);
+  exists->add_option("--least", *least, "Blocks that are coarser count as absent");
+  exists->callback([=] { finish(Exists(context, *asked, *least)); });
 
   app->add_subcommand("namespaces", "Lists the namespaces")->callback([=] { finish(Namespaces(context)); });
 }

@@ -32,7 +32,15 @@ struct MoveCommand {
 
   absl::StatusOr<int> Run(Context* context) const {
     firnkv::PrecisionPair target;
-    if (!to.empty() && !ParsePair(to, &target)) return InvalidArgument("{} is not a precision", to);
+    if (!to.empty() && name == "demote") {
+      return InvalidArgument(
+          "demote takes no --to: a block becomes what the tier holds (`precision` of its configuration, or "
+          "a plan's --tier-target when it is put); `degrade` lowers it further");
+    }
+    if (!to.empty() && !ParsePair(to, &target)) {
+      return InvalidArgument("{} {}: allowed: int8, int4, int2, or K and V apart, as in int8/int4 and exact/int4",
+                             name == "degrade" ? "--to" : "--least", to);
+    }
     FIRN_ASSIGN_OR_RETURN(firnkv::Client * client, context->Connect());
     FIRN_ASSIGN_OR_RETURN(Selection selection, blocks.Select(client));
     Progress bar(name, selection.keys.size(), !context->quiet && !context->json);
@@ -45,7 +53,7 @@ struct MoveCommand {
       keys = keys.subspan(batch.size());
       FIRN_ASSIGN_OR_RETURN(auto answers, Call(client, selection.ns, batch, target));
       for (size_t i = 0; i < answers.size(); ++i) {
-        std::string key = batch[i].ToDigest().value_or(firnkv::Digest{}).Hex();
+        std::string key = KeyText(batch[i]);
         if (answers[i].status.ok()) {
           ++by_class[PairText(answers[i].now)];
           rows.push_back({{"key", key}, {"precision", PairText(answers[i].now)}});
@@ -85,7 +93,8 @@ void AddMoves(CLI::App* app, Context* context, int* code) {
     command->blocks.AddTo(sub);
     if (command->name != "prefetch") sub->add_option("--tier", command->tier, "The tier, by name")->required();
     if (command->name == "degrade")
-      sub->add_option("--to", command->to, "int4, or int8/int4 for K and V apart")->required();
+      sub->add_option("--to", command->to, "int8, int4 or int2, or int8/int4 for K and V apart")->required();
+    if (command->name == "demote") sub->add_option("--to", command->to)->group("");  // To say why there is none.
     if (command->name == "prefetch")
       sub->add_option("--least", command->to, "Only blocks that are at least this precise");
     sub->callback([=] {

@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "client/cli/commands/commands.h"
+#include "client/cli/support/output.h"
 #include "client/cli/support/selection.h"
 
 namespace firn::cli {
@@ -15,17 +16,22 @@ absl::StatusOr<int> Delete(Context* context, const BlockOptions& options) {
   FIRN_ASSIGN_OR_RETURN(Selection selection, options.Select(client));
   FIRN_ASSIGN_OR_RETURN(std::vector<absl::Status> statuses, client->Delete(selection.ns, selection.keys));
   uint64_t deleted = 0, missed = 0;
-  for (const auto& status : statuses) {
-    if (!status.ok() && !absl::IsNotFound(status)) return status;
-    ++(status.ok() ? deleted : missed);
+  Json errors = Json::array();
+  for (size_t i = 0; i < statuses.size(); ++i) {
+    if (statuses[i].ok() || absl::IsNotFound(statuses[i])) {
+      ++(statuses[i].ok() ? deleted : missed);
+      continue;
+    }
+    errors.push_back({{"key", KeyText(selection.keys[i])}, {"error", Message(statuses[i])}});
+    std::fprintf(stderr, "firn: %s: %s\n", KeyText(selection.keys[i]).c_str(), Message(statuses[i]).c_str());
   }
   if (context->json) {
-    context->Print({{"deleted", deleted}, {"missed", missed}});
+    context->Print({{"deleted", deleted}, {"missed", missed}, {"errors", errors}});
   } else {
     std::printf("%llu blocks deleted, %llu were not there\n", static_cast<unsigned long long>(deleted),
                 static_cast<unsigned long long>(missed));
   }
-  return missed == 0 ? kExitOk : kExitSome;
+  return missed == 0 && errors.empty() ? kExitOk : kExitSome;
 }
 
 struct ClearCommand {

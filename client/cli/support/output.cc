@@ -66,6 +66,11 @@ std::string PairText(firnkv::PrecisionPair pair) {
   return k + "/" + std::string(firnkv::PrecisionName(pair.v));
 }
 
+std::string KeyText(const firnkv::BlockKey& key) {
+  auto digest = key.ToDigest();
+  return digest.ok() ? digest->Hex() : fmt::format("opaque key of {} bytes", key.opaque().size());
+}
+
 bool ParsePair(const std::string& text, firnkv::PrecisionPair* out) {
   size_t slash = text.find('/');
   auto k = firnkv::PrecisionFromName(text.substr(0, slash));

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "firnkv/key.h"
 #include "firnkv/types.h"
 
 namespace firn::cli {
@@ -40,6 +41,8 @@ class Progress {
 
 // "int8", or "int8/int4" where K and V differ.
 std::string PairText(firnkv::PrecisionPair pair);
+// The digest in hexadecimal digits, or what is wrong about the key.
+std::string KeyText(const firnkv::BlockKey& key);
 // "int4" or "int8/int4".
 bool ParsePair(const std::string& text, firnkv::PrecisionPair* out);
 std::string RateText(uint64_t bytes, double seconds);

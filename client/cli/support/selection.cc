@@ -1,6 +1,7 @@
 #include "client/cli/support/selection.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <set>
 
@@ -11,6 +12,12 @@ namespace firn::cli {
 using firnkv::BlockKey;
 using firnkv::Digest;
 
+namespace {
+
+constexpr size_t kCandidatesShown = 10;
+
+}  // namespace
+
 void NamespaceOptions::AddTo(CLI::App* app) {
   app->add_option("--ns", fingerprint, "Namespace, by its fingerprint (or the beginning of it)");
   app->add_option("--model", model, "Namespace, by its model id");
@@ -19,15 +26,23 @@ void NamespaceOptions::AddTo(CLI::App* app) {
 absl::StatusOr<firnkv::Namespace> NamespaceOptions::Find(firnkv::Client* client) const {
   FIRN_ASSIGN_OR_RETURN(std::vector<firnkv::Namespace> all, client->ListNamespaces());
   std::vector<firnkv::Namespace> matching;
-  std::string listing;
   for (const auto& ns : all) {
-    listing += fmt::format("\n  {}  {} {}", ns.fingerprint.Hex(), ns.facts.model_id, ns.facts.revision);
     if (!fingerprint.empty() && !ns.fingerprint.Hex().starts_with(fingerprint)) continue;
     if (!model.empty() && ns.facts.model_id != model) continue;
     matching.push_back(ns);
   }
   if (matching.size() == 1) return matching[0];
   if (all.empty()) return NotFound("the daemon knows no namespace yet: put something first");
+  // Those that match, or where none does, what there is.
+  const auto& candidates = matching.empty() ? all : matching;
+  std::string listing;
+  for (size_t i = 0; i < std::min(candidates.size(), kCandidatesShown); ++i) {
+    const firnkv::Namespace& ns = candidates[i];
+    listing += fmt::format("\n  {}  {} {}", ns.fingerprint.Hex(), ns.facts.model_id, ns.facts.revision);
+  }
+  if (candidates.size() > kCandidatesShown) {
+    listing += fmt::format("\n  and {} more (`firn namespaces` lists all)", candidates.size() - kCandidatesShown);
+  }
   return InvalidArgument("{} of {} namespaces match; name one with --ns:{}", matching.size(), all.size(), listing);
 }
 
@@ -105,11 +120,13 @@ absl::StatusOr<Selection> BlockOptions::Select(firnkv::Client* client) const {
     return out;
   }
   FIRN_ASSIGN_OR_RETURN(out.ns, ns.Find(client));
+  std::string unreadable;
   for (const std::string& text : hex) {
     auto digest = Digest::FromHex(text);
-    if (!digest.has_value()) return InvalidArgument("--key {} is not 64 hexadecimal digits", text);
-    out.keys.push_back(*digest);
+    if (digest.has_value()) out.keys.push_back(*digest);
+    if (!digest.has_value()) unreadable += (unreadable.empty() ? "" : ", ") + text;
   }
+  if (!unreadable.empty()) return InvalidArgument("--key takes 64 hexadecimal digits; these are not: {}", unreadable);
   for (const std::string& text : opaque) out.keys.push_back(BlockKey::Opaque(text));
   if (!all) return out;
   FIRN_ASSIGN_OR_RETURN(std::vector<firnkv::BlockInfo> blocks, ListAll(client, out.ns));

@@ -147,13 +147,16 @@ Located FromProto(const firn::v1::Located& located) {
   return {.found = located.found(),
           .served = FromProto(located.served()),
           .tier = located.tier(),
-          .tokens = located.tokens()};
+          .tokens = located.tokens(),
+          .status = FromProto(located.status())};
 }
 
 Prefix FromProto(const firn::v1::LookupResponse& response) {
-  Prefix out{.blocks = response.prefix_blocks(), .tokens = response.prefix_tokens(), .located = {}, .keys = {}};
+  Prefix out{
+      .blocks = response.prefix_blocks(), .tokens = response.prefix_tokens(), .located = {}, .keys = {}, .stopped = {}};
   for (const auto& located : response.blocks()) out.located.push_back(FromProto(located));
   for (const auto& key : response.keys()) out.keys.push_back(DigestOrZero(key));
+  out.stopped = FromProto(response.stopped());
   return out;
 }
 

@@ -60,6 +60,7 @@ struct BlockDevice::Transfer {
   IoKind kind;
   FilePtr file;
   IoDone done;
+  Outstanding::Ticket ticket;
   std::mutex mu;
   uint32_t pieces_left = 0;    // Guarded by mu, as all below.
   uint64_t gapless_bytes = 0;  // Everything before this offset of the transfer has been moved, unless a piece fails.
@@ -91,16 +92,19 @@ absl::StatusOr<FilePtr> BlockDevice::Create(const std::string& name, uint64_t by
   if (bytes == 0 || bytes % kIoAlignment != 0) {
     return InvalidArgument("create {}: {} bytes is not a positive multiple of {}", name, bytes, kIoAlignment);
   }
+  auto ticket = outstanding_.Begin("creation of a file");
   return CreateImpl(name, bytes);
 }
 
 absl::StatusOr<FilePtr> BlockDevice::Open(const std::string& name) {
   FIRN_RETURN_IF_ERROR(CheckName(name));
+  auto ticket = outstanding_.Begin("opening of a file");
   return OpenImpl(name);
 }
 
 absl::Status BlockDevice::Remove(const std::string& name) {
   FIRN_RETURN_IF_ERROR(CheckName(name));
+  auto ticket = outstanding_.Begin("removal of a file");
   return RemoveImpl(name);
 }
 
@@ -110,10 +114,14 @@ absl::Status BlockDevice::Truncate(const FilePtr& file, uint64_t bytes) {
     return InvalidArgument("truncate {} of {} bytes to {}: not a multiple of {} within it", file->name(), file->size(),
                            bytes, kIoAlignment);
   }
+  auto ticket = outstanding_.Begin("truncation of a file");
   return TruncateImpl(file, bytes);
 }
 
-absl::StatusOr<std::vector<FileEntry>> BlockDevice::List() { return ListImpl(); }
+absl::StatusOr<std::vector<FileEntry>> BlockDevice::List() {
+  auto ticket = outstanding_.Begin("list of the files");
+  return ListImpl();
+}
 
 void BlockDevice::Read(FilePtr file, uint64_t offset, MutableByteSpan target, IoDone done) {
   counters_.reads.fetch_add(1, std::memory_order_relaxed);
@@ -132,6 +140,7 @@ void BlockDevice::Sync(FilePtr file, IoDone done) {
   transfer->kind = IoKind::kSync;
   transfer->file = std::move(file);
   transfer->done = std::move(done);
+  transfer->ticket = outstanding_.Begin(KindName(IoKind::kSync));
   transfer->pieces_left = 1;
   auto piece = std::make_unique<Piece>();
   piece->transfer = std::move(transfer);
@@ -157,6 +166,7 @@ void BlockDevice::Start(IoKind kind, FilePtr file, uint64_t offset, uint8_t* dat
   transfer->kind = kind;
   transfer->file = std::move(file);
   transfer->done = std::move(done);
+  transfer->ticket = outstanding_.Begin(KindName(kind));
   transfer->gapless_bytes = length;
   transfer->pieces_left = static_cast<uint32_t>((length + transfer_bytes_max_ - 1) / transfer_bytes_max_);
   for (uint64_t start = 0; start < length; start += transfer_bytes_max_) {
@@ -237,6 +247,7 @@ void BlockDevice::FinishPiece(const Piece& piece, int64_t error) {
   }
   if (transfer.kind == IoKind::kRead) counters_.read_bytes.fetch_add(result.bytes, std::memory_order_relaxed);
   if (transfer.kind == IoKind::kWrite) counters_.written_bytes.fetch_add(result.bytes, std::memory_order_relaxed);
+  transfer.ticket = {};
   IoDone done = std::move(transfer.done);
   done(std::move(result));
 }

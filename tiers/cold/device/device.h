@@ -23,6 +23,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
+#include "tiers/cold/device/outstanding.h"
 
 namespace firn {
 
@@ -126,6 +127,8 @@ class BlockDevice {
   // "io_uring", "pread", "memory": exported as a metric.
   virtual std::string_view backend() const = 0;
   DeviceCounters Counters() const;
+  // Transfers, syncs and file calls under way.
+  Outstanding& outstanding() { return outstanding_; }
 
  protected:
   explicit BlockDevice(uint64_t transfer_bytes_max) : transfer_bytes_max_(transfer_bytes_max) {}
@@ -162,6 +165,7 @@ class BlockDevice {
         errors{0};
   };
   AtomicCounters counters_;
+  Outstanding outstanding_;
 };
 
 }  // namespace firn

@@ -109,6 +109,7 @@ struct Located {
   PrecisionPair served = {};
   uint32_t tier = 0;
   uint32_t tokens = 0;
+  absl::Status status = {};  // Not OK: the key breaks a limit, and nothing was looked up for it.
 };
 
 struct Prefix {
@@ -116,6 +117,7 @@ struct Prefix {
   uint64_t tokens = 0;
   std::vector<Located> located = {};  // The blocks of the prefix.
   std::vector<Digest> keys = {};      // Of all blocks asked about, where tokens were asked for.
+  absl::Status stopped = {};          // Not OK: the prefix ends before a key that breaks a limit.
 };
 
 struct TouchHint {
