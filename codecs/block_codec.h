@@ -64,6 +64,11 @@ struct EncodeSpec {
 absl::StatusOr<std::shared_ptr<const Artifact>> ArtifactFor(const PartCoding& coding, const EncodeSpec& spec,
                                                             const ArtifactSource& artifacts);
 
+// That an artifact has the shape of a block's part and all that `coding` reads: InvalidArgument or FailedPrecondition
+// otherwise, naming what is missing.
+absl::Status CheckArtifactFor(const PartCoding& coding, const PartShape& shape,
+                              std::shared_ptr<const Artifact> artifact);
+
 // Whether values that were coded as `from`, of which `available` is left, may be coded as `to`: only ever coarser, and
 // never from codes of 3 or 2 bits, whose decoded values have lost their spread.
 bool MayRecode(PrecisionClass available, PrecisionClass to);

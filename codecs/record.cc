@@ -301,6 +301,12 @@ PrecisionClass ClassOfPart(const RecordHeader& header, Part part, RunMask runs) 
 
 }  // namespace
 
+bool UsesArtifact(const PartCoding& coding) {
+  constexpr uint8_t kFlags =
+      PartCoding::kCentred | PartCoding::kBalanced | PartCoding::kPreRope | PartCoding::kCalibrated;
+  return (coding.flags & kFlags) != 0 || coding.codec == CodecId::kNuqChannel || coding.codec == CodecId::kNuqToken;
+}
+
 PrecisionClass ClassOfCodes(const PartCoding& coding) {
   switch (coding.codec) {
     case CodecId::kFp8E4m3:

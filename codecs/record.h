@@ -69,6 +69,8 @@ struct PartCoding {
 // The finest class that was encoded of each (layer, head) of a part, [layer][head]; empty where all are alike.
 using ClassMap = std::vector<PrecisionClass>;
 
+// Whether a coding cannot be read without an artifact.
+bool UsesArtifact(const PartCoding& coding);
 // The class of a coding of the family kCodes; kNone where its bits mean none.
 PrecisionClass ClassOfCodes(const PartCoding& coding);
 

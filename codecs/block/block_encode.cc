@@ -184,8 +184,8 @@ absl::Status EncodePart(const EncodedBlock& source, const EncodeSpec& spec, cons
                         bool survey, RecordHeader* header, const MutableRuns& runs, LayerChecks* checks) {
   FIRN_ASSIGN_OR_RETURN(PartGeometry geometry, PartGeometry::Of(*header, part));
   FIRN_ASSIGN_OR_RETURN(auto artifact, ArtifactFor(geometry.coding(), spec, artifacts));
-  FIRN_ASSIGN_OR_RETURN(auto transform,
-                        HeadTransform::Create(geometry.coding(), geometry.shape(), std::move(artifact)));
+  FIRN_ASSIGN_OR_RETURN(auto transform, HeadTransform::Create(geometry.coding(), geometry.shape(), std::move(artifact),
+                                                              header->identity.shard));
   Conditioner conditioner(geometry, transform, header->first_token + header->exact_tokens);
   FIRN_ASSIGN_OR_RETURN(auto rows,
                         SourceRows::Create(source, part, artifacts, header->exact_tokens, geometry.is_source()));

@@ -78,8 +78,8 @@ absl::StatusOr<Survey> SurveyPart(const EncodedBlock& source, const RecordHeader
                                   const ArtifactSource& artifacts, const EncodeSpec& spec) {
   FIRN_ASSIGN_OR_RETURN(PartGeometry geometry, PartGeometry::Of(planned, part));
   FIRN_ASSIGN_OR_RETURN(auto artifact, ArtifactFor(geometry.coding(), spec, artifacts));
-  FIRN_ASSIGN_OR_RETURN(auto transform,
-                        HeadTransform::Create(geometry.coding(), geometry.shape(), std::move(artifact)));
+  FIRN_ASSIGN_OR_RETURN(auto transform, HeadTransform::Create(geometry.coding(), geometry.shape(), std::move(artifact),
+                                                              planned.identity.shard));
   Conditioner conditioner(geometry, transform, planned.first_token + planned.exact_tokens);
   FIRN_ASSIGN_OR_RETURN(auto rows, SourceRows::Create(source, part, artifacts, planned.exact_tokens, false));
   Survey survey;
@@ -233,6 +233,11 @@ absl::StatusOr<std::shared_ptr<const Artifact>> ArtifactFor(const PartCoding& co
     }
   }
   return FindArtifact(coding, artifacts);
+}
+
+absl::Status CheckArtifactFor(const PartCoding& coding, const PartShape& shape,
+                              std::shared_ptr<const Artifact> artifact) {
+  return HeadTransform::Create(coding, shape, std::move(artifact), 0).status();
 }
 
 bool MayRecode(PrecisionClass available, PrecisionClass to) {

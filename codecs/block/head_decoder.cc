@@ -18,8 +18,8 @@ absl::StatusOr<HeadDecoder> HeadDecoder::Create(const EncodedBlock& block, Part 
   }
   FIRN_ASSIGN_OR_RETURN(PartGeometry geometry, PartGeometry::Of(header, part));
   FIRN_ASSIGN_OR_RETURN(auto artifact, FindArtifact(geometry.coding(), artifacts));
-  FIRN_ASSIGN_OR_RETURN(auto transform,
-                        HeadTransform::Create(geometry.coding(), geometry.shape(), std::move(artifact)));
+  FIRN_ASSIGN_OR_RETURN(auto transform, HeadTransform::Create(geometry.coding(), geometry.shape(), std::move(artifact),
+                                                              header.identity.shard));
   Conditioner conditioner(geometry, transform, header.first_token + header.exact_tokens);
   PrecisionClass finest = ClassOfPart(FinestOf(header, use), part);
   RunMask needed = RunsFor(header, {finest, finest}) & use;

@@ -43,12 +43,6 @@ absl::Status CheckHas(const PartCoding& coding, const Artifact& artifact) {
 
 }  // namespace
 
-bool UsesArtifact(const PartCoding& coding) {
-  constexpr uint8_t kFlags =
-      PartCoding::kCentred | PartCoding::kBalanced | PartCoding::kPreRope | PartCoding::kCalibrated;
-  return Has(coding, kFlags) || UsesCodebook(coding);
-}
-
 absl::StatusOr<std::shared_ptr<const Artifact>> FindArtifact(const PartCoding& coding,
                                                              const ArtifactSource& artifacts) {
   if (coding.artifact.IsZero()) return std::shared_ptr<const Artifact>();
@@ -58,19 +52,22 @@ absl::StatusOr<std::shared_ptr<const Artifact>> FindArtifact(const PartCoding& c
 }
 
 absl::StatusOr<HeadTransform> HeadTransform::Create(const PartCoding& coding, const PartShape& shape,
-                                                    std::shared_ptr<const Artifact> artifact) {
+                                                    std::shared_ptr<const Artifact> artifact, uint32_t shard) {
   HeadTransform transform;
   transform.coding_ = coding;
   transform.uniform_scale_ =
       nested::RotationScale(Has(coding, PartCoding::kRotated) ? nested::RotationSize(shape.width) : 1);
   if (coding.artifact.IsZero()) return transform;
   if (artifact == nullptr) return FailedPrecondition("the artifact {} is not at hand", coding.artifact.Hex());
-  if (artifact->layers() != shape.layers || artifact->heads() != shape.heads || artifact->width() != shape.width) {
+  uint64_t first_head = artifact->heads() == shape.heads ? 0 : uint64_t{shard} * shape.heads;
+  if (artifact->layers() != shape.layers || artifact->heads() % shape.heads != 0 ||
+      first_head + shape.heads > artifact->heads() || artifact->width() != shape.width) {
     return InvalidArgument("an artifact of {} layers, {} heads, width {} for a block of {} layers, {} heads, width {}",
                            artifact->layers(), artifact->heads(), artifact->width(), shape.layers, shape.heads,
                            shape.width);
   }
   FIRN_RETURN_IF_ERROR(CheckHas(coding, *artifact));
+  transform.first_head_ = static_cast<uint32_t>(first_head);
   transform.artifact_ = std::move(artifact);
   if (Has(coding, PartCoding::kCentred | PartCoding::kBalanced) || coding.codec == CodecId::kNuqChannel) {
     size_t slack = kVectorAlignment / sizeof(float);  // Whole vectors are read.
@@ -85,8 +82,10 @@ ChannelTransform HeadTransform::For(uint32_t layer, uint32_t head) {
   if (mean_.empty()) return {.uniform_scale = uniform_scale_};
   bool ranges = coding_.codec == CodecId::kNuqChannel;
   bool centred = ranges || Has(coding_, PartCoding::kCentred), balanced = ranges || Has(coding_, PartCoding::kBalanced);
-  std::span<const float> mean = ranges ? artifact_->Centre(layer, head) : artifact_->Mean(layer, head);
-  std::span<const float> weight = ranges ? artifact_->Reach(layer, head) : artifact_->Weight(layer, head);
+  std::span<const float> mean =
+      ranges ? artifact_->Centre(layer, first_head_ + head) : artifact_->Mean(layer, first_head_ + head);
+  std::span<const float> weight =
+      ranges ? artifact_->Reach(layer, first_head_ + head) : artifact_->Weight(layer, first_head_ + head);
   for (size_t c = 0; c < mean.size(); ++c) {
     float w = balanced ? weight[c] : 1.0f;
     mean_[c] = centred ? mean[c] : 0.0f;
@@ -104,7 +103,7 @@ ModelData HeadTransform::ModelOf(uint32_t layer, uint32_t head, uint32_t bits) c
     model.levels = codebook->levels.data() + (size_t{layer} << bits);
     model.decoded = codebook->decoded.data() + (size_t{layer} << bits);
   }
-  if (Has(coding_, PartCoding::kCalibrated)) model.scale = artifact_->Scale(layer, head);
+  if (Has(coding_, PartCoding::kCalibrated)) model.scale = artifact_->Scale(layer, first_head_ + head);
   return model;
 }
 

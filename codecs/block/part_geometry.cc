@@ -3,7 +3,6 @@
 #include <set>
 
 #include "base/status.h"
-#include "codecs/block/head_transform.h"
 
 namespace firn {
 namespace {

@@ -113,6 +113,89 @@ void FromFacts(const NamespaceFacts& facts, v1::NamespaceFacts* out) {
   out->set_k_pre_rope(facts.k_pre_rope);
 }
 
+namespace {
+
+// Which flag of a coding each field sets.
+struct CodingFlag {
+  uint8_t flag;
+  bool (v1::Coding::*get)() const;
+  void (v1::Coding::*set)(bool);
+};
+constexpr CodingFlag kCodingFlags[] = {
+    {PartCoding::kSymmetric, &v1::Coding::symmetric, &v1::Coding::set_symmetric},
+    {PartCoding::kCalibrated, &v1::Coding::calibrated, &v1::Coding::set_calibrated},
+    {PartCoding::kPreRope, &v1::Coding::pre_rope, &v1::Coding::set_pre_rope},
+    {PartCoding::kCentred, &v1::Coding::centred, &v1::Coding::set_centred},
+    {PartCoding::kBalanced, &v1::Coding::balanced, &v1::Coding::set_balanced},
+    {PartCoding::kRotated, &v1::Coding::rotated, &v1::Coding::set_rotated},
+};
+
+absl::StatusOr<PartCoding> ToCoding(const v1::Coding& coding) {
+  PartCoding out;
+  out.codec = static_cast<CodecId>(coding.codec());
+  if (coding.codec() < 0 || coding.codec() > 255) {
+    return InvalidArgument("plan.rules.coding.codec = {} is not known", static_cast<int>(coding.codec()));
+  }
+  struct Number {
+    const char* name;
+    uint32_t value, most;
+  };
+  for (const Number& number : {Number{"bits", coding.bits(), 8}, Number{"group", coding.group(), 65535},
+                               Number{"outliers_per_mille", coding.outliers_per_mille(), PartCoding::kOutliersMax}}) {
+    if (number.value <= number.most) continue;
+    return InvalidArgument("plan.rules.coding.{} = {}; allowed: 0 to {}", number.name, number.value, number.most);
+  }
+  out.bits = static_cast<uint8_t>(coding.bits());
+  out.group = static_cast<uint16_t>(coding.group());
+  out.outliers = static_cast<uint8_t>(coding.outliers_per_mille());
+  for (const CodingFlag& flag : kCodingFlags) {
+    if ((coding.*flag.get)()) out.flags |= flag.flag;
+  }
+  if (coding.artifact().empty()) return out;
+  auto digest = Digest::FromBytes(AsBytes(coding.artifact()));
+  if (!digest.has_value()) {
+    return InvalidArgument("plan.rules.coding.artifact has {} bytes; an artifact's name has 32",
+                           coding.artifact().size());
+  }
+  out.artifact = *digest;
+  return out;
+}
+
+absl::StatusOr<TierRule> ToRule(const v1::TierRule& rule) {
+  TierRule out;
+  out.tier = rule.tier();
+  if (rule.part() != v1::PART_K && rule.part() != v1::PART_V) {
+    return InvalidArgument("plan.rules.part = {}; allowed: 0 and 1", static_cast<int>(rule.part()));
+  }
+  out.part = static_cast<Part>(rule.part());
+  if (rule.has_coding()) {
+    FIRN_ASSIGN_OR_RETURN(out.coding, ToCoding(rule.coding()));
+  }
+  for (int c : rule.heads()) {
+    FIRN_ASSIGN_OR_RETURN(PrecisionClass converted, ToClass(c, "plan.rules.heads"));
+    out.classes.push_back(converted);
+  }
+  return out;
+}
+
+void FromRule(const TierRule& rule, v1::TierRule* out) {
+  out->set_tier(rule.tier);
+  out->set_part(static_cast<v1::Part>(rule.part));
+  for (PrecisionClass c : rule.classes) out->add_heads(static_cast<v1::PrecisionClass>(c));
+  if (rule.coding.codec == CodecId::kNone) return;
+  v1::Coding* coding = out->mutable_coding();
+  coding->set_codec(static_cast<v1::Codec>(rule.coding.codec));
+  coding->set_bits(rule.coding.bits);
+  coding->set_group(rule.coding.group);
+  coding->set_outliers_per_mille(rule.coding.outliers);
+  for (const CodingFlag& flag : kCodingFlags) {
+    if ((rule.coding.flags & flag.flag) != 0) (coding->*flag.set)(true);
+  }
+  if (!rule.coding.artifact.IsZero()) coding->set_artifact(BytesOf(rule.coding.artifact));
+}
+
+}  // namespace
+
 absl::StatusOr<PrecisionPlan> ToPlan(const v1::PrecisionPlan& plan) {
   PrecisionPlan out;
   if (plan.key_method() < v1::KEY_METHOD_PER_CHANNEL || plan.key_method() > v1::KEY_METHOD_ROTATED) {
@@ -143,6 +226,14 @@ absl::StatusOr<PrecisionPlan> ToPlan(const v1::PrecisionPlan& plan) {
   for (const auto& [tier, classes] : plan.tier_target()) {
     FIRN_ASSIGN_OR_RETURN(out.tier_target[tier], ToClassPair(classes, "plan.tier_target"));
   }
+  if (plan.ladder() < v1::LADDER_MIN_MAX || plan.ladder() > v1::LADDER_TRELLIS) {
+    return InvalidArgument("plan.ladder = {}; allowed: 0 to 2", static_cast<int>(plan.ladder()));
+  }
+  out.ladder = static_cast<Ladder>(plan.ladder());
+  for (const v1::TierRule& rule : plan.rules()) {
+    FIRN_ASSIGN_OR_RETURN(TierRule converted, ToRule(rule));
+    out.rules.push_back(std::move(converted));
+  }
   return out;
 }
 
@@ -155,6 +246,8 @@ void FromPlan(const PrecisionPlan& plan, v1::PrecisionPlan* out) {
   FromClassPair(plan.floor, out->mutable_floor());
   out->set_max_relative_error(plan.max_relative_error);
   for (const auto& [tier, classes] : plan.tier_target) FromClassPair(classes, &(*out->mutable_tier_target())[tier]);
+  out->set_ladder(static_cast<v1::Ladder>(plan.ladder));
+  for (const TierRule& rule : plan.rules) FromRule(rule, out->add_rules());
 }
 
 CallerLayout ToLayout(const v1::Layout& layout) {

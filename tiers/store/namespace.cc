@@ -1,20 +1,23 @@
 #include "tiers/store/namespace.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "base/bytes.h"
 #include "base/status.h"
+#include "codecs/codec_table.h"
 
 namespace firn {
 namespace {
 
 constexpr std::string_view kFactsDomain("firn.facts.v1\0", 14);
 constexpr std::string_view kNamespaceDomain("firn.ns.v1\0", 11);
-constexpr uint32_t kSerializedVersion = 1;
+constexpr uint32_t kSerializedVersion = 2;  // Version 1 had neither ladder nor rules.
 constexpr size_t kNameBytesMax = 1024;
 constexpr size_t kScalingParamsMax = 64;
 constexpr size_t kTierTargetsMax = 16;
+constexpr size_t kRulesMax = 2 * (kTierTargetsMax + 1);
 constexpr uint32_t kBlockTokensMax = kTokensMax;
 constexpr uint32_t kShardsMax = 1024;
 
@@ -87,6 +90,101 @@ absl::Status CheckRange(const char* what, uint64_t value, uint64_t least, uint64
 absl::Status CheckClass(const char* what, PrecisionClass c) {
   if (PrecisionClassName(c) == "unknown")
     return InvalidArgument("{} is class {}; classes are 0, 2, 3, 4, 8, 16", what, int(c));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+namespace {
+
+void WriteRule(ByteWriter* writer, const TierRule& rule) {
+  WriteText(writer, rule.tier);
+  writer->Write<uint8_t>(static_cast<uint8_t>(rule.part));
+  writer->Write<uint16_t>(static_cast<uint16_t>(rule.coding.codec));
+  writer->Write<uint8_t>(rule.coding.flags);
+  writer->Write<uint16_t>(rule.coding.group);
+  writer->Write<uint8_t>(rule.coding.bits);
+  writer->Write<uint8_t>(rule.coding.outliers);
+  writer->WriteBytes(rule.coding.artifact.span());
+  writer->Write<uint32_t>(static_cast<uint32_t>(rule.classes.size()));
+  for (PrecisionClass c : rule.classes) writer->Write<uint8_t>(static_cast<uint8_t>(c));
+}
+
+absl::StatusOr<TierRule> ReadRule(ByteReader* reader) {
+  TierRule rule;
+  FIRN_ASSIGN_OR_RETURN(rule.tier, ReadText(reader));
+  rule.part = static_cast<Part>(reader->Read<uint8_t>());
+  rule.coding.codec = static_cast<CodecId>(reader->Read<uint16_t>());
+  rule.coding.flags = reader->Read<uint8_t>();
+  rule.coding.group = reader->Read<uint16_t>();
+  rule.coding.bits = reader->Read<uint8_t>();
+  rule.coding.outliers = reader->Read<uint8_t>();
+  if (auto digest = Digest::FromBytes(reader->ReadBytes(32))) rule.coding.artifact = *digest;
+  uint32_t classes = reader->Read<uint32_t>();
+  for (uint8_t c : reader->ReadBytes(classes)) rule.classes.push_back(static_cast<PrecisionClass>(c));
+  return rule;
+}
+
+// What a rule's codes need of the codec's own row: a type of scales is chosen with the values.
+absl::Status CheckRuleCoding(const NamespaceFacts& facts, const TierRule& rule, PrecisionClass c) {
+  PartCoding coding = rule.coding;
+  const CodecRow* row = FindCodec(coding.codec);
+  if (row == nullptr || FamilyOf(coding.codec) != CodecFamily::kCodes) {
+    return InvalidArgument("codec {} cannot be asked for by a rule", static_cast<int>(coding.codec));
+  }
+  if (UsesArtifact(coding) == coding.artifact.IsZero()) {
+    return InvalidArgument("a rule for {} {} an artifact", row->name,
+                           coding.artifact.IsZero() ? "lacks" : "has no use for");
+  }
+  if (coding.bits != 0) coding.bits = static_cast<uint8_t>(c);
+  uint32_t width = rule.part == Part::kK ? facts.k_width : facts.v_width;
+  absl::Status last;
+  for (MetaType type : {MetaType::kFp16, MetaType::kFp32, MetaType::kNone}) {
+    coding.meta_type = type;
+    last = row->validate(coding, facts.dtype == DType::kBf16 ? DType::kBf16 : DType::kFp16, width);
+    if (last.ok()) return last;
+  }
+  return last;
+}
+
+absl::Status CheckRule(const NamespaceFacts& facts, const TierRule& rule) {
+  if (rule.part != Part::kK && rule.part != Part::kV) return InvalidArgument("a rule for part {}", int(rule.part));
+  const char* part = rule.part == Part::kK ? "K" : "V";
+  FIRN_RETURN_IF_ERROR(CheckName("a rule's tier", rule.tier, 0));
+  uint64_t heads = uint64_t{facts.layers()} * facts.kv_heads;
+  if (!rule.classes.empty() && rule.classes.size() != heads) {
+    return InvalidArgument("a rule for {} with {} classes; {} layers of {} heads have {}", part, rule.classes.size(),
+                           facts.layers(), facts.kv_heads, heads);
+  }
+  bool ladder = rule.coding.codec == CodecId::kNone;
+  if (ladder && rule.classes.empty()) return InvalidArgument("a rule for {} that says neither codec nor classes", part);
+  if (ladder && rule.coding != PartCoding{}) return InvalidArgument("a rule for {} with parameters and no codec", part);
+  if (!ladder && ClassOfCodes(rule.coding) == PrecisionClass::kNone) {
+    return InvalidArgument("a rule for {} with codes of {} bits; 8, 4, 3 or 2", part, rule.coding.bits);
+  }
+  for (PrecisionClass c : rule.classes) {
+    FIRN_RETURN_IF_ERROR(CheckClass("a head of a rule", c));
+    if (c == PrecisionClass::kNone || c == PrecisionClass::kExact || (ladder && c == PrecisionClass::k3Bit)) {
+      return InvalidArgument("a rule gives a head of {} class {}; int2, int4 or int8, and int3 where the codec has it",
+                             part, PrecisionClassName(c));
+    }
+    if (!ladder && rule.coding.bits == 0) {
+      return InvalidArgument("a rule for {} tells heads apart, and its codec has one precision", part);
+    }
+    if (!ladder) FIRN_RETURN_IF_ERROR(CheckRuleCoding(facts, rule, c));
+  }
+  return ladder ? absl::OkStatus() : CheckRuleCoding(facts, rule, ClassOfCodes(rule.coding));
+}
+
+absl::Status CheckRules(const NamespaceFacts& facts, const std::vector<TierRule>& rules) {
+  FIRN_RETURN_IF_ERROR(CheckRange("the number of rules", rules.size(), 0, kRulesMax));
+  for (size_t i = 0; i < rules.size(); ++i) {
+    FIRN_RETURN_IF_ERROR(CheckRule(facts, rules[i]));
+    for (size_t j = 0; j < i; ++j) {
+      if (rules[j].tier != rules[i].tier || rules[j].part != rules[i].part) continue;
+      return InvalidArgument("two rules for {} of tier \"{}\"", rules[i].part == Part::kK ? "K" : "V", rules[i].tier);
+    }
+  }
   return absl::OkStatus();
 }
 
@@ -168,8 +266,23 @@ absl::Status ValidatePlan(const NamespaceFacts& facts, const PrecisionPlan& plan
                              PrecisionClassName(plan.floor.k), PrecisionClassName(plan.floor.v));
     }
   }
-  (void)facts;
-  return absl::OkStatus();
+  if (plan.ladder > Ladder::kTrellis) return InvalidArgument("ladder is {}; it is 0 to 2", int(plan.ladder));
+  return CheckRules(facts, plan.rules);
+}
+
+const TierRule* PrecisionPlan::RuleFor(const std::string& tier, Part part) const {
+  const TierRule* general = nullptr;
+  for (const TierRule& rule : rules) {
+    if (rule.part != part) continue;
+    if (rule.tier == tier) return &rule;
+    if (rule.tier.empty()) general = &rule;
+  }
+  return general;
+}
+
+PrecisionClass TierRule::Class() const {
+  if (!classes.empty()) return *std::min_element(classes.begin(), classes.end());
+  return ClassOfCodes(coding);
 }
 
 std::vector<uint8_t> SerializeNamespace(const NamespaceFacts& facts, const PrecisionPlan& plan) {
@@ -191,14 +304,18 @@ std::vector<uint8_t> SerializeNamespace(const NamespaceFacts& facts, const Preci
     writer.Write<uint8_t>(static_cast<uint8_t>(target.k));
     writer.Write<uint8_t>(static_cast<uint8_t>(target.v));
   }
+  writer.Write<uint8_t>(static_cast<uint8_t>(plan.ladder));
+  writer.Write<uint32_t>(static_cast<uint32_t>(plan.rules.size()));
+  for (const TierRule& rule : plan.rules) WriteRule(&writer, rule);
   return writer.Take();
 }
 
 absl::StatusOr<std::pair<NamespaceFacts, PrecisionPlan>> ParseNamespace(ByteSpan bytes) {
   ByteReader reader(bytes);
   uint32_t version = reader.Read<uint32_t>();
-  if (version != kSerializedVersion)
-    return DataLoss("a namespace of version {}; this build reads version {}", version, kSerializedVersion);
+  if (version == 0 || version > kSerializedVersion) {
+    return DataLoss("a namespace of version {}; this build reads versions 1 to {}", version, kSerializedVersion);
+  }
   FIRN_ASSIGN_OR_RETURN(std::string tenant, ReadText(&reader));
   FIRN_ASSIGN_OR_RETURN(NamespaceFacts facts, ReadFacts(&reader));
   facts.tenant = std::move(tenant);
@@ -219,6 +336,15 @@ absl::StatusOr<std::pair<NamespaceFacts, PrecisionPlan>> ParseNamespace(ByteSpan
     target.k = static_cast<PrecisionClass>(reader.Read<uint8_t>());
     target.v = static_cast<PrecisionClass>(reader.Read<uint8_t>());
     plan.tier_target[name] = target;
+  }
+  if (version >= 2) {
+    plan.ladder = static_cast<Ladder>(reader.Read<uint8_t>());
+    uint32_t rules = reader.Read<uint32_t>();
+    if (rules > kRulesMax) return DataLoss("{} rules in a plan; at most {}", rules, kRulesMax);
+    for (uint32_t i = 0; i < rules && reader.ok(); ++i) {
+      FIRN_ASSIGN_OR_RETURN(TierRule rule, ReadRule(&reader));
+      plan.rules.push_back(std::move(rule));
+    }
   }
   if (!reader.ok() || reader.remaining() != 0) return DataLoss("a namespace of {} bytes does not parse", bytes.size());
   FIRN_RETURN_IF_ERROR(ValidateFacts(facts));

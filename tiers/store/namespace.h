@@ -56,9 +56,20 @@ Digest ModelFingerprint(const NamespaceFacts& facts);
 // Tenant and facts: the identity of the namespace.
 Digest NamespaceFingerprint(const NamespaceFacts& facts);
 
+// How a part is coded in a tier, where it is not the ladder or not all heads get the same.
+struct TierRule {
+  std::string tier;  // Its name; empty: every tier without a rule of its own that does not keep values as they came.
+  Part part = Part::kK;
+  PartCoding coding;             // Codec kNone: the ladder. Scales get the type that suits the values.
+  ClassMap classes;              // [layer][head]; empty: all alike.
+  PrecisionClass Class() const;  // Of its coarsest head; kNone where the codec is the ladder's and all are alike.
+  bool operator==(const TierRule&) const = default;
+};
+
 // How precise the blocks of a namespace are in each tier.
 struct PrecisionPlan {
   KeyMethod key_method = KeyMethod::kPerChannel;
+  Ladder ladder = Ladder::kMinMax;
   Digest balance;          // The artifact of kBalancedRotated; zero otherwise.
   uint16_t key_group = 0;  // 0: the method's default.
   uint16_t value_group = 0;
@@ -66,6 +77,9 @@ struct PrecisionPlan {
   ClassPair floor;                 // Never below; kNone: no floor.
   float max_relative_error = 0;    // A demotion that would exceed it stops at the finer class; 0: no limit.
   std::map<std::string, ClassPair> tier_target;  // By tier name; overrides the tier's own precision.
+  std::vector<TierRule> rules;                   // At most one a tier and part.
+  // The rule of a tier's part; null where there is none.
+  const TierRule* RuleFor(const std::string& tier, Part part) const;
   bool operator==(const PrecisionPlan&) const = default;
 };
 absl::Status ValidatePlan(const NamespaceFacts& facts, const PrecisionPlan& plan);

@@ -109,6 +109,11 @@ TEST(Namespace, SerializedFormRoundTripsAndSurvivesAnyBytes) {
   plan.floor = {PrecisionClass::k4Bit, PrecisionClass::k2Bit};
   plan.max_relative_error = 0.25f;
   plan.tier_target["warm"] = {PrecisionClass::k8Bit, PrecisionClass::k4Bit};
+  plan.ladder = Ladder::kTrellis;
+  TierRule heads{.tier = "cold", .part = Part::kV, .coding = {}, .classes = {}};
+  heads.classes.assign(size_t{Facts().layers()} * Facts().kv_heads, PrecisionClass::k2Bit);
+  heads.classes.back() = PrecisionClass::k4Bit;
+  plan.rules = {heads};
   std::vector<uint8_t> bytes = SerializeNamespace(Facts(), plan);
   auto parsed = ParseNamespace(bytes);
   ASSERT_TRUE(parsed.ok()) << Message(parsed.status());
@@ -125,6 +130,31 @@ TEST(Namespace, SerializedFormRoundTripsAndSurvivesAnyBytes) {
     auto again = ParseNamespace(spoiled);  // Either refused, or facts that pass every limit.
     EXPECT_TRUE(!again.ok() || ValidateFacts(again->first).ok());
   }
+}
+
+TEST(Namespace, RulesThatMeanNothingAreRefused) {
+  auto refused = [](auto change) {
+    TierRule rule{.tier = "cold", .part = Part::kK, .coding = {}, .classes = {}};
+    rule.classes.assign(size_t{Facts().layers()} * Facts().kv_heads, PrecisionClass::k4Bit);
+    rule.classes[0] = PrecisionClass::k2Bit;
+    PrecisionPlan plan;
+    plan.rules = {rule};
+    change(plan);
+    return !ValidatePlan(Facts(), plan).ok();
+  };
+  EXPECT_FALSE(refused([](PrecisionPlan&) {}));
+  EXPECT_TRUE(refused([](PrecisionPlan& plan) { plan.rules.push_back(plan.rules[0]); })) << "twice";
+  EXPECT_TRUE(refused([](PrecisionPlan& plan) { plan.rules[0].classes.clear(); })) << "neither codec nor classes";
+  EXPECT_TRUE(refused([](PrecisionPlan& plan) { plan.rules[0].classes.pop_back(); }));
+  EXPECT_TRUE(refused([](PrecisionPlan& plan) { plan.rules[0].classes[1] = PrecisionClass::kExact; }));
+  EXPECT_TRUE(refused([](PrecisionPlan& plan) { plan.rules[0].classes[1] = PrecisionClass::k3Bit; }));
+  EXPECT_TRUE(refused([](PrecisionPlan& plan) { plan.rules[0].coding.bits = 4; })) << "parameters without a codec";
+  EXPECT_TRUE(refused([](PrecisionPlan& plan) { plan.rules[0].coding.codec = CodecId::kIdentity; }));
+  EXPECT_TRUE(refused([](PrecisionPlan& plan) { plan.rules[0].coding.codec = static_cast<CodecId>(9999); }));
+  EXPECT_TRUE(refused([](PrecisionPlan& plan) { plan.rules[0].coding.codec = CodecId::kFp8E4m3; }))
+      << "one precision for all heads";
+  EXPECT_TRUE(refused([](PrecisionPlan& plan) { plan.rules[0].part = static_cast<Part>(2); }));
+  EXPECT_TRUE(refused([](PrecisionPlan& plan) { plan.ladder = static_cast<Ladder>(3); }));
 }
 
 }  // namespace

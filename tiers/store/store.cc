@@ -117,18 +117,36 @@ Identity StoreImpl::IdentityOfLocked(const Entry& e) const {
 
 absl::Status StoreImpl::CheckPlanLocked(const NamespaceFacts& facts, const PrecisionPlan& plan) const {
   FIRN_RETURN_IF_ERROR(ValidatePlan(facts, plan));
-  if (plan.key_method != KeyMethod::kBalancedRotated) return absl::OkStatus();
-  auto balance = artifacts_.Find(plan.balance);
-  if (balance == nullptr)
-    return FailedPrecondition("artifact {} is not known here; upload it first", plan.balance.Hex());
-  uint32_t heads = facts.kv_heads * facts.shards;
-  if (balance->layers() != facts.layers() || (balance->heads() != heads && balance->heads() != facts.kv_heads) ||
-      balance->width() != facts.k_width) {
-    return InvalidArgument("artifact {} is for {} layers, {} heads and width {}; the namespace has {}, {} and {}",
-                           plan.balance.Hex(), balance->layers(), balance->heads(), balance->width(), facts.layers(),
-                           heads, facts.k_width);
+  if (plan.key_method == KeyMethod::kBalancedRotated) {
+    PartCoding keys;
+    keys.codec = CodecId::kNestedToken;
+    keys.flags = PartCoding::kRotated | PartCoding::kCentred | PartCoding::kBalanced;
+    keys.artifact = plan.balance;
+    FIRN_RETURN_IF_ERROR(CheckArtifact(facts, Part::kK, keys));
+  }
+  for (const TierRule& rule : plan.rules) {
+    if (!rule.coding.artifact.IsZero()) FIRN_RETURN_IF_ERROR(CheckArtifact(facts, rule.part, rule.coding));
+    bool known = rule.tier.empty() || std::any_of(options_.tiers.begin(), options_.tiers.end(),
+                                                  [&](const TierConfig& tier) { return tier.name == rule.tier; });
+    if (!known) return InvalidArgument("a rule for tier \"{}\"; the daemon has no such tier", rule.tier);
   }
   return absl::OkStatus();
+}
+
+absl::Status StoreImpl::CheckArtifact(const NamespaceFacts& facts, Part part, const PartCoding& coding) const {
+  auto artifact = artifacts_.Find(coding.artifact);
+  if (artifact == nullptr) {
+    return FailedPrecondition("artifact {} is not known here; upload it first", coding.artifact.Hex());
+  }
+  uint32_t heads = facts.kv_heads * facts.shards, width = part == Part::kK ? facts.k_width : facts.v_width;
+  if (artifact->layers() != facts.layers() || (artifact->heads() != heads && artifact->heads() != facts.kv_heads) ||
+      artifact->width() != width) {
+    return InvalidArgument("artifact {} is for {} layers, {} heads and width {}; the namespace has {}, {} and {}",
+                           coding.artifact.Hex(), artifact->layers(), artifact->heads(), artifact->width(),
+                           facts.layers(), heads, width);
+  }
+  // The sections that this coding reads, looked for as decoding will.
+  return CheckArtifactFor(coding, {facts.layers(), facts.kv_heads, 1, width}, std::move(artifact));
 }
 
 void StoreImpl::AddNamespaceLocked(const NamespaceFacts& facts, const PrecisionPlan& plan, NamespaceId* id) {
@@ -140,6 +158,8 @@ void StoreImpl::AddNamespaceLocked(const NamespaceFacts& facts, const PrecisionP
   state.plan = plan;
   state.fingerprint = fingerprint;
   state.balance = plan.key_method == KeyMethod::kBalancedRotated ? artifacts_.Find(plan.balance) : nullptr;
+  state.codings.clear();
+  for (const TierConfig& tier : options_.tiers) state.codings.push_back(CodingsFor(plan, tier));
   *id = it->second;
 }
 

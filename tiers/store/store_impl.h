@@ -180,13 +180,20 @@ class StoreImpl final : public Store, public PolicyView {
   friend class InFlightPutImpl;
   friend class ReaderHold;
 
+  // What a plan's rules come to in one tier, by Part, ready for encoding.
+  struct TierCodings {
+    std::array<std::vector<CodingRule>, 2> rules;
+    std::array<std::shared_ptr<const ClassMap>, 2> classes;
+    std::array<PrecisionClass, 2> target{};  // kNone: the tier's own.
+  };
   struct NamespaceState {
     NamespaceFacts facts;
     PrecisionPlan plan;
     Digest fingerprint;
     std::shared_ptr<const Artifact> balance;
-    bool saved = false;    // Where facts are written at all: this plan is.
-    bool removed = false;  // Its number is not given again while the process lives.
+    std::vector<TierCodings> codings;  // By tier.
+    bool saved = false;                // Where facts are written at all: this plan is.
+    bool removed = false;              // Its number is not given again while the process lives.
   };
   struct Session {
     std::string tenant;
@@ -239,6 +246,8 @@ class StoreImpl final : public Store, public PolicyView {
   EntryName NameOf(const Entry& e) const { return {e.ns, e.shard, e.key}; }
   NodeId ParentNode(NodeId node) const override;
   void AddNamespaceLocked(const NamespaceFacts& facts, const PrecisionPlan& plan, NamespaceId* id);
+  // That a coding's artifact is known, has the namespace's shape and what the coding reads.
+  absl::Status CheckArtifact(const NamespaceFacts& facts, Part part, const PartCoding& coding) const;
   absl::Status CheckPlanLocked(const NamespaceFacts& facts, const PrecisionPlan& plan) const;
 
   // --- store_index.cc: the only places that change copies and entries
@@ -301,6 +310,7 @@ class StoreImpl final : public Store, public PolicyView {
   std::optional<uint8_t> PromotionTargetLocked(uint8_t from) const;
 
   // --- store_move.cc
+  TierCodings CodingsFor(const PrecisionPlan& plan, const TierConfig& tier) const;
   EncodeSpec SpecForLocked(const Entry& e, uint8_t tier) const;
   ClassPair TargetForLocked(const Entry& e, uint8_t tier, ClassPair current) const;
   // Needs the entry to be idle (not moving). Takes it over until EndMove.

@@ -46,6 +46,26 @@ RunMask PlanesOf(const RecordHeader& header, RunMask runs) {
 
 }  // namespace
 
+StoreImpl::TierCodings StoreImpl::CodingsFor(const PrecisionPlan& plan, const TierConfig& tier) const {
+  TierCodings codings;
+  for (Part part : kParts) {
+    size_t p = static_cast<size_t>(part);
+    const TierRule* rule = plan.RuleFor(tier.name, part);
+    if (rule == nullptr) continue;
+    PrecisionClass own = part == Part::kK ? tier.precision.k : tier.precision.v;
+    auto asked = plan.tier_target.find(tier.name);
+    if (asked != plan.tier_target.end()) own = part == Part::kK ? asked->second.k : asked->second.v;
+    // A rule for all tiers is for those that do not keep values as they came.
+    if (rule->tier.empty() && own == PrecisionClass::kExact) continue;
+    codings.target[p] = rule->Class();
+    if (rule->coding.codec != CodecId::kNone) {
+      codings.rules[p].push_back({codings.target[p], rule->coding, artifacts_.Find(rule->coding.artifact)});
+    }
+    if (!rule->classes.empty()) codings.classes[p] = std::make_shared<const ClassMap>(rule->classes);
+  }
+  return codings;
+}
+
 EncodeSpec StoreImpl::SpecForLocked(const Entry& e, uint8_t tier) const {
   const NamespaceState& ns = namespaces_[e.ns];
   EncodeSpec spec;
@@ -55,6 +75,9 @@ EncodeSpec StoreImpl::SpecForLocked(const Entry& e, uint8_t tier) const {
   spec.value_group = ns.plan.value_group;
   spec.keep_first_tokens = ns.plan.keep_first_tokens;
   spec.balance = ns.balance;
+  spec.ladder = ns.plan.ladder;
+  spec.rules = ns.codings[tier].rules;
+  spec.classes = ns.codings[tier].classes;
   return spec;
 }
 
@@ -63,6 +86,9 @@ ClassPair StoreImpl::TargetForLocked(const Entry& e, uint8_t tier, ClassPair cur
   ClassPair target = options_.tiers[tier].precision;
   auto it = ns.plan.tier_target.find(options_.tiers[tier].name);
   if (it != ns.plan.tier_target.end()) target = it->second;
+  const auto& ruled = ns.codings[tier].target;
+  if (ruled[0] != PrecisionClass::kNone) target.k = ruled[0];
+  if (ruled[1] != PrecisionClass::kNone) target.v = ruled[1];
   target = Coarser(Finer(target, ns.plan.floor), current);
   // Bytes that no codec may touch, and blocks with NaN or Inf, stay as they are.
   if (ns.facts.dtype == DType::kBytes || (e.flags & Entry::kNonFinite)) target = current;
@@ -102,7 +128,9 @@ void StoreImpl::ReadForMove(std::shared_ptr<Move> move) {
     return;
   }
   Tier* tier = options_.tiers[move->from].tier.get();
-  RunMask runs = move->source->Runs() & WantedRuns(move->target);
+  // Some heads may keep more than the target.
+  bool by_head = move->spec.classes[0] != nullptr || move->spec.classes[1] != nullptr;
+  RunMask runs = by_head ? move->source->Runs() : move->source->Runs() & WantedRuns(move->target);
   CopyPtr source = move->source;
   Identity identity = move->identity;
   tier->Read(std::move(source), identity, runs,
@@ -122,7 +150,8 @@ absl::StatusOr<std::unique_ptr<Draft>> StoreImpl::RecodeForMove(Move& move,
   ClassPair have = ClassOf(*block.header, block.present);
   if (have.Min() == PrecisionClass::kNone)
     return DataLoss("block {} has runs missing that it cannot do without", move.identity.key.Hex());
-  if (have == Coarser(have, move.target) || CanNarrow(block, move.target)) {
+  bool by_head = move.spec.classes[0] != nullptr || move.spec.classes[1] != nullptr;
+  if (!by_head && (have == Coarser(have, move.target) || CanNarrow(block, move.target))) {
     // Planes travel as they are, with their checksums: damage on the way is found by whoever reads them.
     RunMask keep = RunsFor(*block.header, move.target) & block.present;
     FIRN_ASSIGN_OR_RETURN(std::unique_ptr<Draft> draft, to->Reserve(block.Layout(keep)));

@@ -428,6 +428,49 @@ TEST(Store, FloorsHoldOnEveryDemotion) {
   EXPECT_EQ(h.Get(1)->served, floor);
 }
 
+// A plan that keeps some heads finer in the cold tier: they are, the block ranks by the others, and demoting in steps
+// gives what demoting at once does.
+TEST(Store, HeadsThatAPlanKeepsFinerStayFiner) {
+  StoreHarness h;
+  PrecisionPlan plan;
+  TierRule rule{.tier = "cold", .part = Part::kK, .coding = {}, .classes = ClassMap(4, PrecisionClass::k2Bit)};
+  rule.classes[3] = PrecisionClass::k8Bit;
+  plan.rules = {rule};
+  plan.tier_target["cold"] = {PrecisionClass::k2Bit, PrecisionClass::k2Bit};
+  h.ns = h.Register(StoreHarness::Facts(), plan);
+  for (uint64_t key : {1, 2}) ASSERT_TRUE(h.Put(key).ok());
+  ASSERT_TRUE(h.Demote(1, 1).ok());
+  EXPECT_EQ(*h.Demote(1, 2), kInt2);
+  EXPECT_EQ(*h.Demote(2, 2), kInt2);
+  std::vector<std::vector<uint8_t>> headers;
+  for (uint64_t key : {1, 2}) {
+    auto got = h.Get(key);
+    ASSERT_TRUE(got.ok()) << Message(got.status());
+    EXPECT_EQ(got->tier, 2);
+    EXPECT_EQ(got->served, kInt2);
+    EXPECT_EQ(got->block.header->ceilings[0], rule.classes);
+    EXPECT_TRUE(got->block.header->ceilings[1].empty());
+    EXPECT_EQ(IntactRuns(got->block), got->block.present);
+    EXPECT_LT(h.RelativeError(*got, key), 0.5);
+    headers.push_back(std::vector<uint8_t>());
+    for (const RunBytes& run : got->block.runs) {
+      for (ByteSpan piece : run.spans()) headers.back().insert(headers.back().end(), piece.begin(), piece.end());
+    }
+  }
+  EXPECT_EQ(headers[0].size(), headers[1].size());
+  h.ExpectConsistent();
+  EXPECT_FALSE(h.Get(1, kInt4).ok()) << "a block ranks by its coarsest head";
+  PrecisionPlan unknown;
+  unknown.rules = {rule};
+  unknown.rules[0].tier = "attic";
+  std::optional<absl::StatusOr<NamespaceId>> refused;
+  h.store->RegisterNamespace(StoreHarness::Facts(), unknown,
+                             [&](absl::StatusOr<NamespaceId> got) { refused = std::move(got); });
+  h.Settle();
+  ASSERT_TRUE(refused.has_value());
+  EXPECT_EQ(refused->status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST(Store, C13_an_error_limit_stops_at_the_finer_class) {
   StoreHarness h;
   PrecisionPlan plan;

@@ -43,6 +43,24 @@ NamespaceFacts FromProto(const firn::v1::NamespaceFacts& facts) {
   return out;
 }
 
+TierRule FromProto(const firn::v1::TierRule& rule) {
+  TierRule out{.tier = rule.tier(), .part = static_cast<Part>(rule.part())};
+  const firn::v1::Coding& coding = rule.coding();
+  out.coding = {.codec = static_cast<Codec>(coding.codec()),
+                .bits = coding.bits(),
+                .group = coding.group(),
+                .outliers_per_mille = coding.outliers_per_mille(),
+                .symmetric = coding.symmetric(),
+                .calibrated = coding.calibrated(),
+                .pre_rope = coding.pre_rope(),
+                .centred = coding.centred(),
+                .balanced = coding.balanced(),
+                .rotated = coding.rotated(),
+                .artifact = OptionalDigest(coding.artifact())};
+  for (int head : rule.heads()) out.heads.push_back(static_cast<Precision>(head));
+  return out;
+}
+
 PrecisionPlan FromProto(const firn::v1::PrecisionPlan& plan) {
   PrecisionPlan out;
   out.key_method = static_cast<KeyMethod>(plan.key_method());
@@ -53,6 +71,8 @@ PrecisionPlan FromProto(const firn::v1::PrecisionPlan& plan) {
   out.floor = FromProto(plan.floor());
   out.max_relative_error = plan.max_relative_error();
   for (const auto& [tier, target] : plan.tier_target()) out.tier_target[tier] = FromProto(target);
+  out.ladder = static_cast<Ladder>(plan.ladder());
+  for (const firn::v1::TierRule& rule : plan.rules()) out.rules.push_back(FromProto(rule));
   return out;
 }
 
@@ -246,6 +266,25 @@ void ToProto(const NamespaceFacts& facts, firn::v1::NamespaceFacts* out) {
   out->set_k_pre_rope(facts.k_pre_rope);
 }
 
+void ToProto(const TierRule& rule, firn::v1::TierRule* out) {
+  out->set_tier(rule.tier);
+  out->set_part(static_cast<firn::v1::Part>(rule.part));
+  for (Precision head : rule.heads) out->add_heads(static_cast<firn::v1::PrecisionClass>(head));
+  if (rule.coding == Coding{}) return;
+  firn::v1::Coding* coding = out->mutable_coding();
+  coding->set_codec(static_cast<firn::v1::Codec>(rule.coding.codec));
+  coding->set_bits(rule.coding.bits);
+  coding->set_group(rule.coding.group);
+  coding->set_outliers_per_mille(rule.coding.outliers_per_mille);
+  coding->set_symmetric(rule.coding.symmetric);
+  coding->set_calibrated(rule.coding.calibrated);
+  coding->set_pre_rope(rule.coding.pre_rope);
+  coding->set_centred(rule.coding.centred);
+  coding->set_balanced(rule.coding.balanced);
+  coding->set_rotated(rule.coding.rotated);
+  if (rule.coding.artifact.has_value()) coding->set_artifact(Bytes(*rule.coding.artifact));
+}
+
 void ToProto(const PrecisionPlan& plan, firn::v1::PrecisionPlan* out) {
   out->set_key_method(static_cast<firn::v1::KeyMethod>(plan.key_method));
   if (plan.balance_artifact.has_value()) out->set_balance_artifact(Bytes(*plan.balance_artifact));
@@ -255,6 +294,8 @@ void ToProto(const PrecisionPlan& plan, firn::v1::PrecisionPlan* out) {
   ToProto(plan.floor, out->mutable_floor());
   out->set_max_relative_error(plan.max_relative_error);
   for (const auto& [tier, target] : plan.tier_target) ToProto(target, &(*out->mutable_tier_target())[tier]);
+  out->set_ladder(static_cast<firn::v1::Ladder>(plan.ladder));
+  for (const TierRule& rule : plan.rules) ToProto(rule, out->add_rules());
 }
 
 void ToProto(const BlockKey& key, firn::v1::BlockKey* out) {

@@ -69,6 +69,48 @@ struct NamespaceFacts {
 };
 
 enum class KeyMethod : uint8_t { kPerChannel = 0, kBalancedRotated = 1, kRotated = 2 };
+enum class Ladder : uint8_t { kMinMax = 0, kGain = 1, kTrellis = 2 };
+enum class Part : uint8_t { kK = 0, kV = 1 };
+
+enum class Codec : uint16_t {
+  kLadder = 0,
+  kFp8E4m3 = 2,
+  kFp8E5m2 = 3,
+  kFp8E4m3Tensor = 4,
+  kFp8E5m2Tensor = 5,
+  kIntToken = 32,
+  kIntChannel = 33,
+  kIntTensor = 34,
+  kNuqChannel = 40,
+  kNuqToken = 41,
+  kNvFp4 = 48,
+  kMxFp4 = 49
+};
+
+// What is done to the values of a part before they are coded, and how they are coded.
+struct Coding {
+  Codec codec = Codec::kLadder;
+  uint32_t bits = 0;                // 8, 4, 3 or 2 where the codec has a choice.
+  uint32_t group = 0;               // Values that share a scale; 0 where the codec has one of its own.
+  uint32_t outliers_per_mille = 0;  // Values kept exactly beside the codes.
+  bool symmetric = false;
+  bool calibrated = false;
+  bool pre_rope = false;
+  bool centred = false;
+  bool balanced = false;
+  bool rotated = false;
+  std::optional<Digest> artifact = {};
+  bool operator==(const Coding&) const = default;
+};
+
+// How one part is coded in a tier.
+struct TierRule {
+  std::string tier = {};  // Empty: every tier without a rule of its own that does not keep values exactly.
+  Part part = Part::kK;
+  Coding coding = {};
+  std::vector<Precision> heads = {};  // [layer][KV head of the shard]; empty: all alike.
+  bool operator==(const TierRule&) const = default;
+};
 
 // How precise the blocks of a namespace are in each tier; may change at run time.
 struct PrecisionPlan {
@@ -80,6 +122,8 @@ struct PrecisionPlan {
   PrecisionPair floor = {};                               // Never stored coarser.
   float max_relative_error = 0;                           // 0: no limit.
   std::map<std::string, PrecisionPair> tier_target = {};  // By tier name.
+  Ladder ladder = Ladder::kMinMax;
+  std::vector<TierRule> rules = {};  // At most one a tier and part.
   bool operator==(const PrecisionPlan&) const = default;
 };
 
