@@ -39,8 +39,8 @@ struct Codebook {
 // What an artifact is made of. Empty vectors are sections that it does not have.
 struct ArtifactSections {
   uint32_t layers = 0, heads = 0, width = 0;
-  std::vector<float> mean, weight;   // [layer][head][channel]; w > 0.
-  std::vector<float> centre, reach;  // [layer][head][channel]: KVQuant's z and r of keys; r > 0.
+  std::vector<float> mean, weight;   // [layer][head][channel]; |m| <= 1e6, w 1e-5 to 1e5.
+  std::vector<float> centre, reach;  // [layer][head][channel]: KVQuant's z and r of keys; |z| <= 1e6, r 1e-6 to 1e6.
   std::vector<float> scales;         // [layer][head]: FP8, positive.
   std::vector<Codebook> codebooks;   // One a width of codes, ascending.
   Rope rope;

@@ -88,6 +88,7 @@ struct ColdTier::ReclaimJob {
   absl::flat_hash_map<uint64_t, uint32_t> slot_at;        // By offset.
   std::deque<std::pair<ExtentHeader, RunMask>> relocate;  // With what is left behind on the way.
   uint32_t in_flight = 0;                                 // Relocations read or on their way into the log.
+  bool keeps_victim = false;                              // Something in it could not be moved and must not go.
 };
 
 // Bytes [offset, offset + length) of a lease's pieces.

@@ -43,6 +43,15 @@ RunMask ColdTier::LeftBehind(const ExtentHeader& header, ColdEvents* events) {
   return {};
 }
 
+// What could not be moved goes the way of what is dropped, unless the store holds on to it: then its segment stays.
+void ColdTier::LeaveBehind(const std::shared_ptr<ReclaimJob>& job, const ExtentHeader& header) {
+  ColdEvents* events = events_;
+  if (events == nullptr || events->LetGo(header.note.identity, header.shape.runs, header.has_record_header)) {
+    return DropExtents(job, {header}, /*tell=*/false);
+  }
+  job->keeps_victim = true;
+}
+
 void ColdTier::RelocateNext(const std::shared_ptr<ReclaimJob>& job) {
   constexpr uint32_t kInFlightMax = 8;
   while (!job->relocate.empty() && job->in_flight < kInFlightMax) {
@@ -63,7 +72,8 @@ void ColdTier::RelocateNext(const std::shared_ptr<ReclaimJob>& job) {
                     EndTask();
                   });
   }
-  if (job->relocate.empty() && job->in_flight == 0) FinishReclaim(job);
+  if (!job->relocate.empty() || job->in_flight > 0) return;
+  job->keeps_victim ? SpareVictim(job) : FinishReclaim(job);
 }
 
 void ColdTier::OnRelocationRead(const std::shared_ptr<ReclaimJob>& job, ExtentHeader header, RunMask dropped,
@@ -84,7 +94,8 @@ void ColdTier::OnRelocationRead(const std::shared_ptr<ReclaimJob>& job, ExtentHe
     for (size_t i = 1; copy != nullptr && i < kRecordExtentsMax; ++i) siblings += copy->extents[i].segment != 0 ? 1 : 0;
   }
   if (!good || copy == nullptr) {
-    if (copy != nullptr) DropExtents(job, {header});
+    // What the medium would not give may be given another time; other bytes than ours are lost.
+    if (copy != nullptr) result.status.ok() ? DropExtents(job, {header}) : LeaveBehind(job, header);
     --job->in_flight;
     return RelocateNext(job);
   }
@@ -114,8 +125,7 @@ void ColdTier::RelocateItem::Settled(ColdTier* tier, SettleContext* context) {
   // The job goes on, or ends, only once what follows from this item has been done.
   bool failed = !status.ok();
   context->after.push_back([tier, its_job = job, old = old_header, failed] {
-    // What could not be moved goes the way of what is dropped: its old place is given up.
-    if (failed) tier->DropExtents(its_job, {old});
+    if (failed) tier->LeaveBehind(its_job, old);
     --its_job->in_flight;
     tier->RelocateNext(its_job);
   });

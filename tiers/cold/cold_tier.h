@@ -169,6 +169,7 @@ class ColdTier final : public Tier, private LogSink {
                         std::shared_ptr<ChunkPool::Lease> memory, uint64_t head, IoResult result);
   // Leaves a segment alone for a while: too much of it is pinned to be worth moving.
   void SpareVictim(const std::shared_ptr<ReclaimJob>& job);
+  void LeaveBehind(const std::shared_ptr<ReclaimJob>& job, const ExtentHeader& header);
   // `tell`: the store has not been asked, and hears of it.
   void DropExtents(const std::shared_ptr<ReclaimJob>& job, const std::vector<ExtentHeader>& extents, bool tell = true);
   void FinishReclaim(std::shared_ptr<ReclaimJob> job);

@@ -69,6 +69,10 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Create(StoreOptions options) {
     return InvalidArgument("the store needs an executor and a clock");
   ClassPair hotter{PrecisionClass::kExact, PrecisionClass::kExact};
   for (const TierConfig& config : options.tiers) {
+    // What a persistent tier says of a block (ColdEvents) is about the one there is.
+    if (config.tier != nullptr && config.tier->persistent() && &config != &options.tiers.back()) {
+      return InvalidArgument("tier \"{}\" is persistent; only the last tier may be", config.name);
+    }
     if (config.tier == nullptr) return InvalidArgument("tier \"{}\" has no medium", config.name);
     if (config.precision.Min() == PrecisionClass::kNone)
       return InvalidArgument("tier \"{}\" has no precision", config.name);

@@ -5,14 +5,6 @@
 #include "tiers/store/store_impl.h"
 
 namespace firn {
-namespace {
-
-absl::Status PinnedError(const Digest& key, uint32_t pins) {
-  return FailedPrecondition("block {} is pinned {} times; it is demoted and degraded once it is not", key.Hex(), pins);
-}
-
-}  // namespace
-
 std::vector<LocatedBlock> StoreImpl::Locate(NamespaceId ns, const std::vector<Digest>& keys, ClassPair least) {
   std::vector<LocatedBlock> out(keys.size());
   std::lock_guard lock(mu_);
@@ -35,6 +27,10 @@ std::vector<LocatedBlock> StoreImpl::Locate(NamespaceId ns, const std::vector<Di
     out[i] = located;
   }
   return out;
+}
+
+absl::Status PinnedError(const Digest& key, uint32_t pins) {
+  return FailedPrecondition("block {} is pinned {} times; it is demoted and degraded once it is not", key.Hex(), pins);
 }
 
 absl::Status StoreImpl::Pin(NamespaceId ns, const Digest& key, SessionId session) {

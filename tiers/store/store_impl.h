@@ -109,6 +109,9 @@ struct ReadFlight;
 struct GetContext;
 struct Measuring;
 
+// Why a block is not demoted or degraded.
+absl::Status PinnedError(const Digest& key, uint32_t pins);
+
 class StoreImpl final : public Store, public PolicyView {
  public:
   explicit StoreImpl(StoreOptions options);
@@ -323,6 +326,10 @@ class StoreImpl final : public Store, public PolicyView {
   // Reserves in `tier` and encodes there, in one pass over the source where its values allow.
   absl::StatusOr<std::unique_ptr<Draft>> EncodeIntoTier(const EncodedBlock& source, const EncodeSpec& spec, Tier* tier,
                                                         std::shared_ptr<const RecordHeader>* header) const;
+  // What becomes of a move whose copy is there: another class than `stored`, or an error, where that copy is not
+  // wanted.
+  absl::StatusOr<ClassPair> OutcomeLocked(const Move& move, EntryId id, ClassPair stored) const;
+  void SettleMoveLocked(EntryId id, Move& move, CopyPtr copy, ClassPair stored, Aftermath* after);
   void EndMoveLocked(Move& move, Aftermath* after);
   void FinishMove(std::shared_ptr<Move> move, CopyPtr copy, ClassPair stored);
   void FailMove(std::shared_ptr<Move> move, absl::Status status);

@@ -273,45 +273,67 @@ void StoreImpl::FinishMove(std::shared_ptr<Move> move, CopyPtr copy, ClassPair s
     Aftermath after(this);
     std::lock_guard lock(mu_);
     EntryId id = FindByIdentityLocked(move->identity);
-    if (id == kNoEntry) {
-      // Deleted or replaced meanwhile: the copy must not outlive the block.
-      after.Forget(move->to, std::move(copy), move->identity);
-      outcome = NotFound("block {} was removed while it was moving", move->identity.key.Hex());
+    if (id != kNoEntry) table_.entry(id).flags &= static_cast<uint16_t>(~Entry::kMoving);
+    outcome = OutcomeLocked(*move, id, stored);
+    bool wanted = outcome.ok() && *outcome == stored;
+    if (wanted) {
+      SettleMoveLocked(id, *move, std::move(copy), stored, &after);
     } else {
-      Entry& e = table_.entry(id);
-      e.flags &= static_cast<uint16_t>(~Entry::kMoving);
-      if (table_.FindCopy(id, move->to) != nullptr) {
-        ReplaceCopyLocked(id, move->to, std::move(copy), stored, &after);
-      } else {
-        HoldCopyLocked(id, move->to, std::move(copy), stored);
-      }
-      for (size_t tier = move->from + 1u; move->drop_hotter && e.pins == 0 && tier < move->to; ++tier) {
-        if (table_.FindCopy(id, static_cast<uint8_t>(tier)) != nullptr)
-          DropCopyLocked(id, static_cast<uint8_t>(tier), &after);
-      }
-      // Only the copy that was moved: a finer put may have taken its place meanwhile.
-      const HeldCopy* source = table_.FindCopy(id, move->from);
-      // One that was pinned meanwhile stays as well.
-      bool stays = move->keep_source || e.pins > 0;
-      if (!stays && move->from != move->to && source != nullptr && source->copy == move->source) {
-        DropCopyLocked(id, move->from, &after);
-      }
-      TierState& to = tiers_[move->to];
-      to.full_in_a_row = 0;
-      totals_.exact_token_bytes += move->exact_token_bytes;
-      if (move->event == EventKind::kPromoted) ++to.promotions_in;
-      if (move->event == EventKind::kDemoted) {
-        ++to.demotions_in;
-        to.demotion_latency.Add(options_.clock->NowNs() - move->since_ns);
-      }
-      if (move->event == EventKind::kDegraded) ++to.degrades;
-      EmitLocked(move->event, e, move->to, stored, &after);
+      after.Forget(move->to, std::move(copy), move->identity);
     }
     EndMoveLocked(*move, &after);
   }
   if (move->done) move->done(std::move(outcome));
   move.reset();
   Pump();
+}
+
+absl::StatusOr<ClassPair> StoreImpl::OutcomeLocked(const Move& move, EntryId id, ClassPair stored) const {
+  const Digest& key = move.identity.key;
+  // Deleted or replaced meanwhile: the copy must not outlive the block.
+  if (id == kNoEntry) return NotFound("block {} was removed while it was moving", key.Hex());
+  NodeId node = table_.FindCopyNode(id, move.to);
+  const HeldCopy* there = node == kNoNode ? nullptr : &table_.copy(node);
+  if (move.from == move.to) {
+    if (table_.entry(id).pins > 0) return PinnedError(key, table_.entry(id).pins);
+    bool same = there != nullptr && there->copy == move.source;
+    return same ? absl::StatusOr<ClassPair>(stored)
+                : Aborted("block {} changed while it was being degraded", key.Hex());
+  }
+  // A finer put that came first has the same generation, and must not be replaced by what was there before it.
+  bool finer = there != nullptr && there->served.AtLeast(stored);
+  return finer ? there->served : stored;
+}
+
+void StoreImpl::SettleMoveLocked(EntryId id, Move& move, CopyPtr copy, ClassPair stored, Aftermath* after) {
+  Entry& e = table_.entry(id);
+  if (table_.FindCopy(id, move.to) != nullptr) {
+    ReplaceCopyLocked(id, move.to, std::move(copy), stored, after);
+  } else {
+    HoldCopyLocked(id, move.to, std::move(copy), stored);
+  }
+  for (size_t tier = move.from + 1u; move.drop_hotter && e.pins == 0 && tier < move.to; ++tier) {
+    if (table_.FindCopy(id, static_cast<uint8_t>(tier)) != nullptr) {
+      DropCopyLocked(id, static_cast<uint8_t>(tier), after);
+    }
+  }
+  // Only the copy that was moved: a finer put may have taken its place meanwhile.
+  const HeldCopy* source = table_.FindCopy(id, move.from);
+  // One that was pinned meanwhile stays as well.
+  bool stays = move.keep_source || e.pins > 0;
+  if (!stays && move.from != move.to && source != nullptr && source->copy == move.source) {
+    DropCopyLocked(id, move.from, after);
+  }
+  TierState& to = tiers_[move.to];
+  to.full_in_a_row = 0;
+  totals_.exact_token_bytes += move.exact_token_bytes;
+  if (move.event == EventKind::kPromoted) ++to.promotions_in;
+  if (move.event == EventKind::kDemoted) {
+    ++to.demotions_in;
+    to.demotion_latency.Add(options_.clock->NowNs() - move.since_ns);
+  }
+  if (move.event == EventKind::kDegraded) ++to.degrades;
+  EmitLocked(move.event, e, move.to, stored, after);
 }
 
 void StoreImpl::FailMove(std::shared_ptr<Move> move, absl::Status status) {
@@ -339,10 +361,10 @@ void StoreImpl::FailMove(std::shared_ptr<Move> move, absl::Status status) {
       e.flags &= static_cast<uint16_t>(~Entry::kMoving);
       bool unreadable = status.code() == absl::StatusCode::kDataLoss || status.code() == absl::StatusCode::kNotFound;
       // Below is broken rather than full: this tier serves on as a plain cache and lets the block go. A full one gets
-      // time.
+      // time, and what was pinned meanwhile stays.
       const HeldCopy* source = table_.FindCopy(id, move->from);
-      if (!full && !unreadable && move->event == EventKind::kDemoted && !move->keep_source && !move->done &&
-          source != nullptr && source->copy == move->source) {
+      if (!full && !unreadable && e.pins == 0 && move->event == EventKind::kDemoted && !move->keep_source &&
+          !move->done && source != nullptr && source->copy == move->source) {
         DropCopyLocked(id, move->from, &after);
         ++tiers_[move->from].evictions;
         if (table_.entry(id).first_copy == kNoNode) RemoveBlockLocked(move->ns, move->identity.key, &after);

@@ -43,6 +43,62 @@ TEST(StorePromises, ABlockThatIsThereIsMadeDurable) {
   h.ExpectConsistent();
 }
 
+// A put that refines a block keeps its generation: a promotion of what was there before must not undo it.
+TEST(StorePromises, ARefiningPutOutlastsAPromotionUnderWay) {
+  StoreHarness h;
+  ASSERT_TRUE(h.Put(1).ok());
+  ASSERT_TRUE(h.Demote(1, 2).ok());
+  auto put = h.store->BeginPut(h.Spec(1));
+  ASSERT_TRUE(put.ok()) << Message(put.status());
+  StoreHarness::FillPut(**put, 1);
+  std::optional<absl::StatusOr<ClassPair>> promoted;
+  std::optional<absl::StatusOr<PutResult>> result;
+  h.store->Promote(h.ns, TestKey(1), 0, [&](absl::StatusOr<ClassPair> got) { promoted = std::move(got); });
+  h.store->CommitPut(*std::move(put), [&](absl::StatusOr<PutResult> got) { result = std::move(got); });
+  h.Settle();
+  ASSERT_TRUE(result.has_value() && result->ok());
+  EXPECT_EQ((*result)->stored_class, kExactPair);
+  ASSERT_TRUE(promoted.has_value() && promoted->ok());
+  EXPECT_EQ(**promoted, kExactPair) << "what is there now";
+  auto got = h.Get(1, kExactPair);
+  ASSERT_TRUE(got.ok()) << Message(got.status());
+  EXPECT_EQ(h.RelativeError(*got, 1), 0.0);
+  h.ExpectConsistent();
+}
+
+TEST(StorePromises, APinThatComesDuringADemotionThatFailsHolds) {
+  StoreHarness h;
+  SessionId session = h.store->OpenSession("tenant");
+  ASSERT_TRUE(h.Put(1).ok());
+  h.tiers[1]->FailCommits(1 << 20, Unavailable("gone"));
+  ASSERT_TRUE(h.store->SetCapacity(0, kTestBlockBytes / 2).ok());  // Pressure starts a move down.
+  ASSERT_EQ(h.store->Stats().moves_in_flight, 1u);
+  ASSERT_TRUE(h.store->Pin(h.ns, TestKey(1), session).ok());
+  h.Settle();
+  auto got = h.Get(1, kExactPair);
+  EXPECT_TRUE(got.ok()) << Message(got.status());
+  h.ExpectConsistent();
+}
+
+TEST(StorePromises, APinThatComesDuringADegradeOnDiskHolds) {
+  StoreHarness h;
+  SessionId session = h.store->OpenSession("tenant");
+  ASSERT_TRUE(h.Put(1).ok());
+  ASSERT_TRUE(h.Demote(1, 2).ok());
+  const ClassPair int2{PrecisionClass::k2Bit, PrecisionClass::k2Bit},
+      int4{PrecisionClass::k4Bit, PrecisionClass::k4Bit};
+  std::optional<absl::StatusOr<ClassPair>> degraded;
+  h.store->Degrade(h.ns, TestKey(1), 2, int2, [&](absl::StatusOr<ClassPair> got) { degraded = std::move(got); });
+  ASSERT_EQ(h.store->Stats().moves_in_flight, 1u);
+  ASSERT_TRUE(h.store->Pin(h.ns, TestKey(1), session).ok());
+  h.Settle();
+  ASSERT_TRUE(degraded.has_value());
+  EXPECT_EQ(degraded->status().code(), absl::StatusCode::kFailedPrecondition) << degraded->status();
+  auto got = h.Get(1, int4);
+  EXPECT_TRUE(got.ok()) << Message(got.status());
+  h.ExpectConsistent();
+}
+
 TEST(StorePromises, APinThatComesDuringADemotionHolds) {
   StoreHarness h;
   SessionId session = h.store->OpenSession("tenant");

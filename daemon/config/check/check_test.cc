@@ -134,6 +134,10 @@ TEST(CheckConfig, TheChainGoesHotToCold) {
               AllOf(HasSubstr("tier[1].precision = \"int8\""), HasSubstr("finer than the hotter tier \"t\"")));
   EXPECT_THAT(VerdictOf("[[tier]]\nname = \"c\"\nmedium = \"nvme\"\npath = \"/data\"\ncapacity = \"1GiB\""),
               HasSubstr("the hottest tier must be memory"));
+  EXPECT_THAT(VerdictOf(Cold("/data", "1GiB") +
+                        "[[tier]]\nname = \"d\"\nmedium = \"nvme\"\nprecision = \"int4\"\npath = \"/other\"\n" +
+                        "capacity = \"1GiB\"\n"),
+              AllOf(HasSubstr("tier[2].medium = \"nvme\""), HasSubstr("allowed: one tier on nvme, the last")));
   EXPECT_THAT(VerdictOf("tier = []"), HasSubstr("tier = []: 0 tiers; allowed: 1 to 8 (line 1)"));
 }
 

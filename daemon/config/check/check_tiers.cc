@@ -41,10 +41,12 @@ void CheckChain(const Config& config, FindingSink* sink) {
                   fmt::format("finer than the hotter tier {}; allowed: at most {}", InQuotes(hotter.name),
                               PrintPrecision(hotter.precision, hotter.use_fp8)));
     }
-    if (tier.medium == Medium::kDram && hotter.medium == Medium::kNvme) {
-      sink->Error(KeyOf(i, "medium"), "\"dram\"",
-                  fmt::format("colder than {} on nvme, but the chain goes hot to cold; allowed: \"nvme\"",
-                              InQuotes(hotter.name)));
+    if (hotter.medium == Medium::kNvme) {
+      sink->Error(
+          KeyOf(i, "medium"), InQuotes(MediumName(tier.medium)),
+          fmt::format("behind {} on nvme, which makes room by giving up planes and blocks and hands nothing on; "
+                      "allowed: one tier on nvme, the last",
+                      InQuotes(hotter.name)));
     }
   }
   if (!tiers.empty() && tiers[0].medium == Medium::kNvme) {
