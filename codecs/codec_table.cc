@@ -2,17 +2,23 @@
 
 #include "codecs/fp8/fp8_codec.h"
 #include "codecs/identity/identity_codec.h"
+#include "codecs/integer/integer_codec.h"
 #include "codecs/nested/nested_codec.h"
 
 namespace firn {
 namespace {
 
 constexpr PrecisionClass kEightBit[] = {PrecisionClass::k8Bit};
+constexpr PrecisionClass kIntegers[] = {PrecisionClass::k8Bit, PrecisionClass::k4Bit, PrecisionClass::k3Bit,
+                                        PrecisionClass::k2Bit};
 constexpr PrecisionClass kLadder[] = {PrecisionClass::k8Bit, PrecisionClass::k4Bit, PrecisionClass::k2Bit};
 
 constexpr float kE4m3Tolerance[] = {0.03f};
 constexpr float kE5m2Tolerance[] = {0.06f};
 constexpr float kNestedTolerance[] = {0.009f, 0.12f, 0.5f};
+// Two symmetric bits are three values; of a whole layer, little more than its largest are not zero.
+constexpr float kIntegerTolerance[] = {0.01f, 0.15f, 0.3f, 0.9f};
+constexpr float kIntTensorTolerance[] = {0.014f, 0.22f, 0.5f, 1.1f};
 
 constexpr CodecRow kRows[] = {
     {CodecId::kIdentity,
@@ -43,6 +49,17 @@ constexpr CodecRow kRows[] = {
     {CodecId::kNestedToken, "nested_token", TileScope::kHead, true, kLadder, kNestedTolerance, nested::TokenRunBytes,
      nested::TokenMetaOffset, nested::TokenTileTokens, nested::ValidateToken, nested::SurveyToken,
      nested::EncodeTokenReference, nested::DecodeTokenReference, nested::EncodeToken, nested::DecodeToken},
+    {CodecId::kIntToken, "int_token", TileScope::kHead, false, kIntegers, kIntegerTolerance, integer::TokenRunBytes,
+     integer::TokenMetaOffset, integer::TokenTileTokens, integer::ValidateToken, integer::SurveyToken,
+     integer::EncodeTokenReference, integer::DecodeTokenReference, integer::EncodeToken, integer::DecodeToken},
+    {CodecId::kIntChannel, "int_channel", TileScope::kHead, false, kIntegers, kIntegerTolerance,
+     integer::ChannelRunBytes, integer::ChannelMetaOffset, integer::ChannelTileTokens, integer::ValidateChannel,
+     integer::SurveyChannel, integer::EncodeChannelReference, integer::DecodeChannelReference, integer::EncodeChannel,
+     integer::DecodeChannel},
+    {CodecId::kIntTensor, "int_tensor", TileScope::kLayer, false, kIntegers, kIntTensorTolerance,
+     integer::TensorRunBytes, integer::TensorMetaOffset, integer::TensorTileTokens, integer::ValidateTensor,
+     integer::SurveyTensor, integer::EncodeTensorReference, integer::DecodeTensorReference, integer::EncodeTensor,
+     integer::DecodeTensor},
 };
 
 }  // namespace

@@ -49,7 +49,7 @@ uint32_t HeadsOf(const CodecRow& row) { return row.scope == TileScope::kLayer ? 
 void CompareTile(const CodecRow& row, const PartCoding& coding, DType in, uint32_t width, uint32_t tokens,
                  const std::vector<uint8_t>& values) {
   SCOPED_TRACE(Describe(coding, width, tokens));
-  TestTransform transform(width, row.applies_transform ? coding.flags : uint8_t{0}, kSeed + width);
+  TestTransform transform(row, coding, width);
   TestModel model(coding);
   const uint32_t heads = HeadsOf(row);
   const DType stored = in == DType::kFp32 ? DType::kFp16 : in;
@@ -238,7 +238,8 @@ TEST_P(EveryRow, TilesAddUpToTheHead) {
 
 INSTANTIATE_TEST_SUITE_P(Table, EveryRow,
                          testing::Values(CodecId::kIdentity, CodecId::kFp8E4m3, CodecId::kFp8E5m2,
-                                         CodecId::kNestedChannel, CodecId::kNestedToken),
+                                         CodecId::kNestedChannel, CodecId::kNestedToken, CodecId::kIntToken,
+                                         CodecId::kIntChannel, CodecId::kIntTensor),
                          [](const testing::TestParamInfo<CodecId>& id) {
                            return std::string(FindCodec(id.param)->name);
                          });
@@ -251,7 +252,7 @@ TEST(CodecTable, NamesAndIdsAreUnique) {
     EXPECT_TRUE(ids.insert(row.id).second);
     EXPECT_EQ(row.classes.size(), row.tolerance.size());
   }
-  EXPECT_EQ(AllCodecs().size(), 5u) << "add the new row to the test suite above";
+  EXPECT_EQ(AllCodecs().size(), 8u) << "add the new row to the test suite above";
   EXPECT_EQ(FindCodec(CodecId::kNone), nullptr);
 }
 
