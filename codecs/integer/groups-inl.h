@@ -88,7 +88,30 @@ HWY_INLINE hn::Vec<DI> OrderOf(DI di, hn::Vec<DI> bits) {
   return hn::Xor(bits, hn::And(hn::BroadcastSignBit(bits), hn::Set(di, std::numeric_limits<T>::max())));
 }
 
-// The extremes of `count` values, as the bits of their type.
+template <typename T>
+HWY_INLINE T FromOrder(T order) {
+  return static_cast<T>(order ^ ((order >> (8 * sizeof(T) - 1)) & std::numeric_limits<T>::max()));
+}
+
+// The least lane of each half of a vector, in the first lane of the half.
+template <class DI>
+HWY_INLINE hn::Vec<DI> MinOfHalves(DI di, hn::Vec<DI> v) {
+  const hn::Repartition<uint32_t, DI> d32;
+#if HWY_MAX_BYTES >= 64
+  v = hn::Min(v, hn::BitCast(di, hn::SwapAdjacentBlocks(hn::BitCast(d32, v))));
+#endif
+#if HWY_MAX_BYTES >= 32
+  v = hn::Min(v, hn::BitCast(di, hn::Shuffle1032(hn::BitCast(d32, v))));
+#endif
+  v = hn::Min(v, hn::BitCast(di, hn::Shuffle2301(hn::BitCast(d32, v))));
+  if constexpr (sizeof(hn::TFromD<DI>) == 2) {
+    v = hn::Min(v, hn::BitCast(di, hn::RotateRight<16>(hn::BitCast(d32, v))));
+  }
+  return v;
+}
+
+// The extremes of `count` values, as the bits of their type. Both are reduced at once: the largest is the complement of
+// the least complement.
 template <class Lane>
 HWY_INLINE void RangeOfGroup(const Lane* from, size_t count, Lane* low_bits, Lane* high_bits) {
   using T = std::conditional_t<sizeof(Lane) == 2, int16_t, int32_t>;
@@ -102,8 +125,13 @@ HWY_INLINE void RangeOfGroup(const Lane* from, size_t count, Lane* low_bits, Lan
       least = hn::Min(least, order);
       most = hn::Max(most, order);
     });
-    low = hn::GetLane(OrderOf(di, hn::MinOfLanes(di, least)));
-    high = hn::GetLane(OrderOf(di, hn::MaxOfLanes(di, most)));
+    const hn::Half<decltype(di)> dh;
+    const auto rest = hn::Not(most);
+    const auto both = hn::Combine(di, hn::Min(hn::LowerHalf(dh, rest), hn::UpperHalf(dh, rest)),
+                                  hn::Min(hn::LowerHalf(dh, least), hn::UpperHalf(dh, least)));
+    const auto reduced = MinOfHalves(di, both);
+    low = FromOrder(hn::GetLane(reduced));
+    high = FromOrder(static_cast<T>(~hn::GetLane(hn::UpperHalf(dh, reduced))));
   } else {
     // As many values as there are, again and again: repeated ones change no extreme.
     alignas(64) T few[hn::MaxLanes(di)];
@@ -116,6 +144,11 @@ HWY_INLINE void RangeOfGroup(const Lane* from, size_t count, Lane* low_bits, Lan
   }
   std::memcpy(low_bits, &low, sizeof(T));
   std::memcpy(high_bits, &high, sizeof(T));
+}
+
+// Whether codes may lie where they are stored: spans of a vector or more, of whole bytes, touch nothing beyond them.
+HWY_INLINE bool CodesInPlace(uint32_t bits, size_t span_min) {
+  return bits == 8 && span_min >= hn::Lanes(hn::ScalableTag<float>());
 }
 
 // Codes of `count` values; base(at) and inverse(at) give the scales of the vector that starts there.

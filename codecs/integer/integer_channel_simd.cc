@@ -36,6 +36,7 @@ void EncodeIntChannelFrom(In in, const EncodeTile& tile) {
   const auto* rows = reinterpret_cast<const typename In::Lane*>(tile.source);
   FloatRow base(width), step(width), inverse(width);
   InlineBuffer<uint8_t, kInlineBatch> codes(size_t{width} * batch);
+  const bool in_place = CodesInPlace(coding.bits, width);
   uint8_t* to = tile.run(RunKind::kWhole);
   uint8_t* meta_out = tile.run(RunKind::kMeta);
   for (uint32_t first = 0; first < tile.tokens; first += coding.group) {
@@ -52,13 +53,14 @@ void EncodeIntChannelFrom(In in, const EncodeTile& tile) {
     meta_out += meta_bytes * (symmetric ? 1 : 2);
     for (uint32_t t = 0; t < count; t += batch) {
       const uint32_t together = std::min(batch, count - t);
+      uint8_t* row_codes = in_place ? to : codes.data();
       for (uint32_t r = 0; r < together; ++r, rows += width) {
         QuantizeSpan(
             in, rows, width, [&](size_t at) HWY_ATTR { return hn::LoadU(df, base.data() + at); },
             [&](size_t at) HWY_ATTR { return hn::LoadU(df, inverse.data() + at); }, positions,
-            codes.data() + size_t{r} * width);
+            row_codes + size_t{r} * width);
       }
-      PackCodeRows(codes.data(), width, together, coding.bits, to);
+      if (!in_place) PackCodeRows(codes.data(), width, together, coding.bits, to);
       to += CodeRowBytes(width, coding.bits) * together;
     }
   }
@@ -75,6 +77,7 @@ void DecodeIntChannelTo(Out out, const DecodeTile& tile) {
   auto* target = reinterpret_cast<typename Out::Lane*>(tile.target);
   FloatRow base(width), step(width);
   InlineBuffer<uint8_t, kInlineBatch> codes(size_t{width} * batch);
+  const bool in_place = CodesInPlace(coding.bits, width);
   const uint8_t* from = tile.run(RunKind::kWhole);
   const uint8_t* meta_in = tile.run(RunKind::kMeta);
   std::fill_n(base.data(), width, integer::kNoBase);
@@ -87,11 +90,12 @@ void DecodeIntChannelTo(Out out, const DecodeTile& tile) {
     meta_in += meta_bytes * (symmetric ? 1 : 2);
     for (uint32_t t = 0; t < count; t += batch) {
       const uint32_t together = std::min(batch, count - t);
-      UnpackCodeRows(from, width, together, coding.bits, codes.data());
+      if (!in_place) UnpackCodeRows(from, width, together, coding.bits, codes.data());
+      const uint8_t* row_codes = in_place ? from : codes.data();
       from += CodeRowBytes(width, coding.bits) * together;
       for (uint32_t r = 0; r < together; ++r, target += width) {
         DequantizeSpan(
-            out, codes.data() + size_t{r} * width, width,
+            out, row_codes + size_t{r} * width, width,
             [&](size_t at) HWY_ATTR { return hn::LoadU(df, base.data() + at); },
             [&](size_t at) HWY_ATTR { return hn::LoadU(df, step.data() + at); }, offset, largest, target);
       }

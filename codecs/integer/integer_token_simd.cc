@@ -27,6 +27,8 @@ void DecodeIntTensorTarget(const DecodeTile& tile) { integer::DecodeTensorRefere
 
 #else
 
+HWY_INLINE uint32_t ShortestGroup(uint32_t width, uint32_t group) { return width % group == 0 ? group : width % group; }
+
 // Writes the values stored of `count` groups: (base, step) pairs, or steps.
 template <class Meta>
 HWY_INLINE void WriteScales(Meta meta, const float* base, const float* step, uint32_t count, bool symmetric,
@@ -48,13 +50,14 @@ void EncodeByOneScale(In in, const EncodeTile& tile, const integer::GroupScale& 
   const uint32_t width = tile.width, bits = tile.coding->bits;
   const uint64_t rows = uint64_t{tile.heads} * tile.tokens, batch = RowsTogether(width);
   InlineBuffer<uint8_t, kInlineBatch> codes(width * batch);
+  const bool in_place = CodesInPlace(bits, width);
   uint8_t* to = tile.run(RunKind::kWhole);
   for (uint64_t first = 0; first < rows; first += batch) {
     const auto count = static_cast<uint32_t>(std::min(batch, rows - first));
     QuantizeSpan(
         in, source, size_t{width} * count, [&](size_t) HWY_ATTR { return hn::Set(df, scale.base); },
-        [&](size_t) HWY_ATTR { return hn::Set(df, scale.inverse); }, positions, codes.data());
-    PackCodeRows(codes.data(), width, count, bits, to);
+        [&](size_t) HWY_ATTR { return hn::Set(df, scale.inverse); }, positions, in_place ? to : codes.data());
+    if (!in_place) PackCodeRows(codes.data(), width, count, bits, to);
     source += size_t{width} * count;
     to += CodeRowBytes(width, bits) * count;
   }
@@ -68,12 +71,14 @@ void DecodeByOneScale(Out out, const DecodeTile& tile, const integer::GroupScale
   const uint32_t width = tile.width, bits = tile.coding->bits;
   const uint64_t rows = uint64_t{tile.heads} * tile.tokens, batch = RowsTogether(width);
   InlineBuffer<uint8_t, kInlineBatch> codes(width * batch);
+  const bool in_place = CodesInPlace(bits, width);
   const uint8_t* from = tile.run(RunKind::kWhole);
   for (uint64_t first = 0; first < rows; first += batch) {
     const auto count = static_cast<uint32_t>(std::min(batch, rows - first));
-    UnpackCodeRows(from, width, count, bits, codes.data());
+    if (!in_place) UnpackCodeRows(from, width, count, bits, codes.data());
     DequantizeSpan(
-        out, codes.data(), size_t{width} * count, [&](size_t) HWY_ATTR { return hn::Set(df, scale.base); },
+        out, in_place ? from : codes.data(), size_t{width} * count,
+        [&](size_t) HWY_ATTR { return hn::Set(df, scale.base); },
         [&](size_t) HWY_ATTR { return hn::Set(df, scale.step); }, offset, largest, target);
     from += CodeRowBytes(width, bits) * count;
     target += size_t{width} * count;
@@ -104,19 +109,17 @@ void EncodeIntTokenFrom(In in, const EncodeTile& tile) {
   const uint32_t groups = (width + group - 1) / group, batch = RowsTogether(width);
   const integer::Positions positions = integer::PositionsOf(coding);
   const hn::ScalableTag<float> df;
-  const size_t scales = size_t{groups} * batch;
+  const size_t scales = size_t{groups} * batch, batch_bytes = size_t{width} * batch * sizeof(typename In::Lane);
   InlineBuffer<typename In::Lane, 256> low_bits(scales), high_bits(scales);
   InlineBuffer<float, 256> base(scales), step(scales), inverse(scales);
   InlineBuffer<float, 512> pairs(2 * scales);
   InlineBuffer<uint8_t, kInlineBatch> codes(size_t{width} * batch);
+  const bool in_place = CodesInPlace(coding.bits, ShortestGroup(width, group));
   const auto* source = reinterpret_cast<const typename In::Lane*>(tile.source);
   uint8_t* to = tile.run(RunKind::kWhole);
   uint8_t* meta_out = tile.run(RunKind::kMeta);
   for (uint32_t first = 0; first < tile.tokens; first += batch) {
     const uint32_t count = std::min(batch, tile.tokens - first), used = count * groups;
-    for (size_t line = 0; line < size_t{count} * width * sizeof(*source); line += 64) {
-      PrefetchAhead(source, line + size_t{count} * width * sizeof(*source));
-    }
     RangesOfRows(in, source, count, width, group, low_bits.data(), high_bits.data(), base.data(), step.data());
     if (tile.survey != nullptr) {
       SurveyIntegers(coding, nested::kRangeMax, used, base.data(), step.data(), tile.survey);
@@ -126,17 +129,21 @@ void EncodeIntTokenFrom(In in, const EncodeTile& tile) {
       WriteScales(meta, base.data(), step.data(), used, integer::IsSymmetric(coding), pairs.data(), meta_out);
     });
     meta_out += integer::TokenMetaOffset(coding, width, count);
+    uint8_t* row_codes = in_place ? to : codes.data();
     size_t at = 0;
     for (uint32_t r = 0; r < count; ++r) {
+      // The same row of the next batch: memory works while codes are computed.
+      const auto* row = source + size_t{r} * width;
+      for (size_t line = 0; line < width * sizeof(*row); line += 64) PrefetchAhead(row, line + batch_bytes);
       for (uint32_t start = 0; start < width; start += group, ++at) {
         const auto low = hn::Set(df, base[at]), factor = hn::Set(df, inverse[at]);
         const size_t where = size_t{r} * width + start;
         QuantizeSpan(
             in, source + where, std::min(group, width - start), [&](size_t) HWY_ATTR { return low; },
-            [&](size_t) HWY_ATTR { return factor; }, positions, codes.data() + where);
+            [&](size_t) HWY_ATTR { return factor; }, positions, row_codes + where);
       }
     }
-    PackCodeRows(codes.data(), width, count, coding.bits, to);
+    if (!in_place) PackCodeRows(codes.data(), width, count, coding.bits, to);
     source += size_t{width} * count;
     to += CodeRowBytes(width, coding.bits) * count;
   }
@@ -152,12 +159,14 @@ void DecodeIntTokenTo(Out out, const DecodeTile& tile) {
   const hn::ScalableTag<float> df;
   InlineBuffer<float, 512> stored(size_t{2} * groups * batch);
   InlineBuffer<uint8_t, kInlineBatch> codes(size_t{width} * batch);
+  const bool in_place = CodesInPlace(coding.bits, ShortestGroup(width, group));
   auto* target = reinterpret_cast<typename Out::Lane*>(tile.target);
   const uint8_t* from = tile.run(RunKind::kWhole);
   const uint8_t* meta_in = tile.run(RunKind::kMeta);
   for (uint32_t first = 0; first < tile.tokens; first += batch) {
     const uint32_t count = std::min(batch, tile.tokens - first);
-    UnpackCodeRows(from, width, count, coding.bits, codes.data());
+    if (!in_place) UnpackCodeRows(from, width, count, coding.bits, codes.data());
+    const uint8_t* row_codes = in_place ? from : codes.data();
     WithMetaType(coding.meta_type,
                  [&](auto meta) HWY_ATTR { ReadMetaRow(meta, meta_in, values * groups * count, stored.data()); });
     meta_in += integer::TokenMetaOffset(coding, width, count);
@@ -168,7 +177,7 @@ void DecodeIntTokenTo(Out out, const DecodeTile& tile) {
         const auto step = hn::Set(df, scale[values - 1]);
         const size_t where = size_t{r} * width + start;
         DequantizeSpan(
-            out, codes.data() + where, std::min(group, width - start), [&](size_t) HWY_ATTR { return base; },
+            out, row_codes + where, std::min(group, width - start), [&](size_t) HWY_ATTR { return base; },
             [&](size_t) HWY_ATTR { return step; }, offset, largest, target + where);
       }
     }

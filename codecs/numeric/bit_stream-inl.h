@@ -52,14 +52,58 @@ HWY_INLINE uint64_t PackCrumbs(const uint8_t* HWY_RESTRICT codes, uint64_t count
   return at;
 }
 
-// Eight codes of 3 bits at a time in a general register: 24 bits have no lane of their own.
+// Eight codes of 3 bits in each lane of 64 bits become its low 24 bits, and back.
+template <class D64>
+HWY_INLINE hn::Vec<D64> JoinTriples(D64 d64, hn::Vec<D64> x) {
+  x = hn::And(hn::Or(x, hn::ShiftRight<5>(x)), hn::Set(d64, 0x003F003F003F003Full));
+  x = hn::And(hn::Or(x, hn::ShiftRight<10>(x)), hn::Set(d64, 0x00000FFF00000FFFull));
+  return hn::Or(x, hn::ShiftRight<20>(x));
+}
+template <class D64>
+HWY_INLINE hn::Vec<D64> SplitTriples(D64 d64, hn::Vec<D64> x) {
+  x = hn::And(x, hn::Set(d64, 0xFFFFFFull));
+  x = hn::And(hn::Or(x, hn::ShiftLeft<20>(x)), hn::Set(d64, 0x00000FFF00000FFFull));
+  x = hn::And(hn::Or(x, hn::ShiftLeft<10>(x)), hn::Set(d64, 0x003F003F003F003Full));
+  return hn::And(hn::Or(x, hn::ShiftLeft<5>(x)), hn::Set(d64, 0x0707070707070707ull));
+}
+
 HWY_INLINE uint64_t PackTriples(const uint8_t* HWY_RESTRICT codes, uint64_t count, uint8_t* HWY_RESTRICT to) {
+  // The six bytes of each block of 16, at its start and, in every other block, two bytes behind it; then words of two
+  // blocks at a time, of which the middle one has halves of both. Words 2 and 3 of a block are zero.
+  constexpr uint8_t kNone = 0x80;
+  alignas(64) static constexpr uint8_t kBytes[64] = {
+      0,     1,     2, 8, 9, 10, kNone, kNone, kNone, kNone, kNone, kNone, kNone, kNone, kNone, kNone,
+      kNone, kNone, 0, 1, 2, 8,  9,     10,    kNone, kNone, kNone, kNone, kNone, kNone, kNone, kNone,
+      0,     1,     2, 8, 9, 10, kNone, kNone, kNone, kNone, kNone, kNone, kNone, kNone, kNone, kNone,
+      kNone, kNone, 0, 1, 2, 8,  9,     10,    kNone, kNone, kNone, kNone, kNone, kNone, kNone, kNone};
+#if HWY_MAX_BYTES >= 64
+  alignas(64) static constexpr int32_t kFirst[16] = {0, 1, 5, 8, 9, 13, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2};
+  alignas(64) static constexpr int32_t kSecond[16] = {2, 4, 2, 2, 12, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2};
+#else
+  // Two blocks, or one whose words stay where they are.
+  alignas(64) static constexpr int32_t kFirst[8] = {0, 1, HWY_MAX_BYTES >= 32 ? 5 : 2, 2, 2, 2, 2, 2};
+  alignas(64) static constexpr int32_t kSecond[8] = {2, HWY_MAX_BYTES >= 32 ? 4 : 2, 2, 2, 2, 2, 2, 2};
+#endif
+  const hn::ScalableTag<uint64_t> d64;
+  const hn::Repartition<uint8_t, decltype(d64)> d8;
+  const hn::Repartition<uint32_t, decltype(d64)> d32;
+  const hn::Half<decltype(d8)> d8_half;
+  const uint64_t step = hn::Lanes(d8);
+  const auto bytes = hn::Load(d8, kBytes);
+  const auto first = hn::SetTableIndices(d32, kFirst), second = hn::SetTableIndices(d32, kSecond);
   uint64_t at = 0;
-  for (; at + 16 <= count; at += 8) {  // Four bytes are written for three: there must be another eight codes.
+  for (; at + step + 24 <= count; at += step) {  // Up to eight bytes more are written, before what belongs there.
+    const auto joined = hn::BitCast(d8, JoinTriples(d64, hn::BitCast(d64, hn::LoadU(d8, codes + at))));
+    const auto words = hn::BitCast(d32, hn::TableLookupBytesOr0(joined, bytes));
+    const auto packed = hn::Or(hn::TableLookupLanes(words, first), hn::TableLookupLanes(words, second));
+    hn::StoreU(hn::LowerHalf(d8_half, hn::BitCast(d8, packed)), d8_half, to + at / 8 * 3);
+  }
+  for (; at + 8 <= count; at += 8) {
     uint64_t x = LoadLe<uint64_t>(codes + at);
     x = (x | x >> 5) & 0x003F003F003F003Full;
     x = (x | x >> 10) & 0x00000FFF00000FFFull;
-    StoreLe<uint32_t>(to + at / 8 * 3, static_cast<uint32_t>(x | x >> 20));
+    x |= x >> 20;
+    std::memcpy(to + at / 8 * 3, &x, 3);
   }
   return at;
 }
@@ -95,9 +139,28 @@ HWY_INLINE uint64_t UnpackCrumbs(const uint8_t* HWY_RESTRICT from, uint64_t coun
 }
 
 HWY_INLINE uint64_t UnpackTriples(const uint8_t* HWY_RESTRICT from, uint64_t count, uint8_t* HWY_RESTRICT codes) {
+  // Block b of 16 bytes needs bytes 6b to 6b + 5: first the words that hold them, then three bytes to each half.
+  alignas(64) static constexpr int32_t kWords[16] = {0, 1, 1, 1, 1, 2, 2, 2, 3, 4, 4, 4, 4, 5, 5, 5};
+  alignas(64) static constexpr uint8_t kBytes[64] = {0, 1, 2, 2, 2, 2, 2, 2, 3, 4, 5, 5, 5, 5, 5, 5, 2, 3, 4, 4, 4, 4,
+                                                     4, 4, 5, 6, 7, 7, 7, 7, 7, 7, 0, 1, 2, 2, 2, 2, 2, 2, 3, 4, 5, 5,
+                                                     5, 5, 5, 5, 2, 3, 4, 4, 4, 4, 4, 4, 5, 6, 7, 7, 7, 7, 7, 7};
+  const hn::ScalableTag<uint64_t> d64;
+  const hn::Repartition<uint8_t, decltype(d64)> d8;
+  const hn::Repartition<uint32_t, decltype(d64)> d32;
+  const hn::Half<decltype(d8)> d8_half;
+  const uint64_t step = hn::Lanes(d8);
+  const auto words = hn::SetTableIndices(d32, kWords);
+  const auto bytes = hn::Load(d8, kBytes);
   uint64_t at = 0;
-  for (; at + 16 <= count; at += 8) {  // Four bytes are read for three.
-    uint64_t x = LoadLe<uint32_t>(from + at / 8 * 3) & 0xFFFFFFu;
+  for (; at + step + 24 <= count; at += step) {  // Up to eight bytes more are read than are used.
+    const auto loaded = hn::ZeroExtendVector(d8, hn::LoadU(d8_half, from + at / 8 * 3));
+    const auto spread = hn::BitCast(d8, hn::TableLookupLanes(hn::BitCast(d32, loaded), words));
+    const auto split = SplitTriples(d64, hn::BitCast(d64, hn::TableLookupBytes(spread, bytes)));
+    hn::StoreU(hn::BitCast(d8, split), d8, codes + at);
+  }
+  for (; at + 8 <= count; at += 8) {
+    uint64_t x = 0;
+    std::memcpy(&x, from + at / 8 * 3, 3);
     x = (x | x << 20) & 0x00000FFF00000FFFull;
     x = (x | x << 10) & 0x003F003F003F003Full;
     StoreLe<uint64_t>(codes + at, (x | x << 5) & 0x0707070707070707ull);
