@@ -4,6 +4,7 @@
 #include "codecs/identity/identity_codec.h"
 #include "codecs/integer/integer_codec.h"
 #include "codecs/nested/nested_codec.h"
+#include "codecs/nuq/nuq_codec.h"
 
 namespace firn {
 namespace {
@@ -11,6 +12,7 @@ namespace {
 constexpr PrecisionClass kEightBit[] = {PrecisionClass::k8Bit};
 constexpr PrecisionClass kIntegers[] = {PrecisionClass::k8Bit, PrecisionClass::k4Bit, PrecisionClass::k3Bit,
                                         PrecisionClass::k2Bit};
+constexpr PrecisionClass kCodebooks[] = {PrecisionClass::k4Bit, PrecisionClass::k3Bit, PrecisionClass::k2Bit};
 constexpr PrecisionClass kLadder[] = {PrecisionClass::k8Bit, PrecisionClass::k4Bit, PrecisionClass::k2Bit};
 
 constexpr float kE4m3Tolerance[] = {0.03f};
@@ -19,6 +21,7 @@ constexpr float kNestedTolerance[] = {0.009f, 0.12f, 0.5f};
 // Two symmetric bits are three values; of a whole layer, little more than its largest are not zero.
 constexpr float kIntegerTolerance[] = {0.01f, 0.15f, 0.3f, 0.9f};
 constexpr float kIntTensorTolerance[] = {0.014f, 0.22f, 0.5f, 1.1f};
+constexpr float kNuqTolerance[] = {0.2f, 0.35f, 0.7f};  // By a codebook that fits the values only roughly.
 
 constexpr CodecRow kRows[] = {
     {CodecId::kIdentity,
@@ -60,6 +63,12 @@ constexpr CodecRow kRows[] = {
      integer::TensorRunBytes, integer::TensorMetaOffset, integer::TensorTileTokens, integer::ValidateTensor,
      integer::SurveyTensor, integer::EncodeTensorReference, integer::DecodeTensorReference, integer::EncodeTensor,
      integer::DecodeTensor},
+    {CodecId::kNuqChannel, "nuq_channel", TileScope::kHead, true, kCodebooks, kNuqTolerance, nuq::ChannelRunBytes,
+     nuq::ChannelMetaOffset, nuq::ChannelTileTokens, nuq::ValidateChannel, nuq::SurveyChannel,
+     nuq::EncodeChannelReference, nuq::DecodeChannelReference, nuq::EncodeChannel, nuq::DecodeChannel},
+    {CodecId::kNuqToken, "nuq_token", TileScope::kLayer, false, kCodebooks, kNuqTolerance, nuq::TokenRunBytes,
+     nuq::TokenMetaOffset, nuq::TokenTileTokens, nuq::ValidateToken, nuq::SurveyToken, nuq::EncodeTokenReference,
+     nuq::DecodeTokenReference, nuq::EncodeToken, nuq::DecodeToken},
 };
 
 }  // namespace

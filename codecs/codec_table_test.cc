@@ -172,7 +172,10 @@ TEST_P(EveryRow, NormalValuesComeBackWithinTheTolerance) {
       const uint32_t tokens = 64, heads = HeadsOf(row());
       const uint64_t count = uint64_t{heads} * tokens * width;
       std::vector<uint8_t> values = MakeValues(ValueKind::kNormal, DType::kFp32, count, kSeed);
-      TestTransform transform(width, row().applies_transform ? coding.flags & PartCoding::kRotated : 0, kSeed);
+      TestTransform transform =
+          GetParam() == CodecId::kNuqChannel
+              ? TestTransform(row(), coding, width)
+              : TestTransform(width, row().applies_transform ? coding.flags & PartCoding::kRotated : 0, kSeed);
       TestModel model(coding);
       EncodeTile tile{.coding = &coding,
                       .width = width,
@@ -239,7 +242,8 @@ TEST_P(EveryRow, TilesAddUpToTheHead) {
 INSTANTIATE_TEST_SUITE_P(Table, EveryRow,
                          testing::Values(CodecId::kIdentity, CodecId::kFp8E4m3, CodecId::kFp8E5m2,
                                          CodecId::kNestedChannel, CodecId::kNestedToken, CodecId::kIntToken,
-                                         CodecId::kIntChannel, CodecId::kIntTensor),
+                                         CodecId::kIntChannel, CodecId::kIntTensor, CodecId::kNuqChannel,
+                                         CodecId::kNuqToken),
                          [](const testing::TestParamInfo<CodecId>& id) {
                            return std::string(FindCodec(id.param)->name);
                          });
@@ -252,7 +256,7 @@ TEST(CodecTable, NamesAndIdsAreUnique) {
     EXPECT_TRUE(ids.insert(row.id).second);
     EXPECT_EQ(row.classes.size(), row.tolerance.size());
   }
-  EXPECT_EQ(AllCodecs().size(), 8u) << "add the new row to the test suite above";
+  EXPECT_EQ(AllCodecs().size(), 10u) << "add the new row to the test suite above";
   EXPECT_EQ(FindCodec(CodecId::kNone), nullptr);
 }
 

@@ -70,6 +70,12 @@ inline const std::vector<RuleCase>& RuleCases() {
       {"int4_channel_pre_rope", k4, CodecId::kIntChannel, 4, 32, PartCoding::kPreRope, 0, MetaType::kNone, true},
       {"int8_tensor", k8, CodecId::kIntTensor, 8, 0, 0, 0},
       {"int8_tensor_symmetric", k8, CodecId::kIntTensor, 8, 0, kSymmetric, 0},
+      {"nuq4_channel", k4, CodecId::kNuqChannel, 4, 0, PartCoding::kPreRope, 10, MetaType::kNone, true},
+      {"nuq3_channel", k3, CodecId::kNuqChannel, 3, 0, 0, 10, MetaType::kNone, true},
+      {"nuq2_channel", k2, CodecId::kNuqChannel, 2, 0, 0, 50, MetaType::kNone, true},
+      {"nuq4_token", k4, CodecId::kNuqToken, 4, 0, 0, 10, MetaType::kNone, true},
+      {"nuq3_token", k3, CodecId::kNuqToken, 3, 0, 0, 10, MetaType::kNone, true},
+      {"nuq2_token_no_outliers", k2, CodecId::kNuqToken, 2, 0, kRotated, 0, MetaType::kNone, true},
   };
   return kCases;
 }
