@@ -1,5 +1,6 @@
 #include "codecs/codec_table.h"
 
+#include "codecs/fp4/fp4_codec.h"
 #include "codecs/fp8/fp8_codec.h"
 #include "codecs/identity/identity_codec.h"
 #include "codecs/integer/integer_codec.h"
@@ -10,6 +11,7 @@ namespace firn {
 namespace {
 
 constexpr PrecisionClass kEightBit[] = {PrecisionClass::k8Bit};
+constexpr PrecisionClass kFourBit[] = {PrecisionClass::k4Bit};
 constexpr PrecisionClass kIntegers[] = {PrecisionClass::k8Bit, PrecisionClass::k4Bit, PrecisionClass::k3Bit,
                                         PrecisionClass::k2Bit};
 constexpr PrecisionClass kCodebooks[] = {PrecisionClass::k4Bit, PrecisionClass::k3Bit, PrecisionClass::k2Bit};
@@ -22,6 +24,7 @@ constexpr float kNestedTolerance[] = {0.009f, 0.12f, 0.5f};
 constexpr float kIntegerTolerance[] = {0.01f, 0.15f, 0.3f, 0.9f};
 constexpr float kIntTensorTolerance[] = {0.014f, 0.22f, 0.5f, 1.1f};
 constexpr float kNuqTolerance[] = {0.2f, 0.35f, 0.7f};  // By a codebook that fits the values only roughly.
+constexpr float kFp4Tolerance[] = {0.14f};
 
 constexpr CodecRow kRows[] = {
     {CodecId::kIdentity,
@@ -69,6 +72,12 @@ constexpr CodecRow kRows[] = {
     {CodecId::kNuqToken, "nuq_token", TileScope::kLayer, false, kCodebooks, kNuqTolerance, nuq::TokenRunBytes,
      nuq::TokenMetaOffset, nuq::TokenTileTokens, nuq::ValidateToken, nuq::SurveyToken, nuq::EncodeTokenReference,
      nuq::DecodeTokenReference, nuq::EncodeToken, nuq::DecodeToken},
+    {CodecId::kNvFp4, "nvfp4", TileScope::kLayer, false, kFourBit, kFp4Tolerance, fp4::NvRunBytes, fp4::NvMetaOffset,
+     fp4::NvTileTokens, fp4::Validate, fp4::SurveyValues, fp4::EncodeNvReference, fp4::DecodeNvReference, fp4::EncodeNv,
+     fp4::DecodeNv},
+    {CodecId::kMxFp4, "mxfp4", TileScope::kHead, false, kFourBit, kFp4Tolerance, fp4::MxRunBytes, fp4::MxMetaOffset,
+     fp4::MxTileTokens, fp4::Validate, fp4::SurveyValues, fp4::EncodeMxReference, fp4::DecodeMxReference, fp4::EncodeMx,
+     fp4::DecodeMx},
 };
 
 }  // namespace

@@ -243,7 +243,7 @@ INSTANTIATE_TEST_SUITE_P(Table, EveryRow,
                          testing::Values(CodecId::kIdentity, CodecId::kFp8E4m3, CodecId::kFp8E5m2,
                                          CodecId::kNestedChannel, CodecId::kNestedToken, CodecId::kIntToken,
                                          CodecId::kIntChannel, CodecId::kIntTensor, CodecId::kNuqChannel,
-                                         CodecId::kNuqToken),
+                                         CodecId::kNuqToken, CodecId::kNvFp4, CodecId::kMxFp4),
                          [](const testing::TestParamInfo<CodecId>& id) {
                            return std::string(FindCodec(id.param)->name);
                          });
@@ -256,7 +256,7 @@ TEST(CodecTable, NamesAndIdsAreUnique) {
     EXPECT_TRUE(ids.insert(row.id).second);
     EXPECT_EQ(row.classes.size(), row.tolerance.size());
   }
-  EXPECT_EQ(AllCodecs().size(), 10u) << "add the new row to the test suite above";
+  EXPECT_EQ(AllCodecs().size(), 12u) << "add the new row to the test suite above";
   EXPECT_EQ(FindCodec(CodecId::kNone), nullptr);
 }
 

@@ -189,6 +189,8 @@ const RowCase kRowCases[] = {
       {kHalf, kSymmetric, 4, 4, 0},
       {kFloat, kSymmetric, 4, 2, 0}}},
     {CodecId::kIntTensor, {{kHalf, 0, 0, 8, 0}, {kHalf, 0, 0, 4, 0}, {kFloat, kSymmetric, 0, 8, 0}}},
+    {CodecId::kNvFp4, {{kFloat, 0, 0, 0, 0}}},
+    {CodecId::kMxFp4, {{kFloat, 0, 0, 0, 0}}},
     {CodecId::kNuqChannel, {{kHalf, 0, 0, 4, 10}, {kHalf, 0, 0, 3, 10}, {kFloat, 0, 0, 2, 50}, {kHalf, 0, 0, 4, 0}}},
     {CodecId::kNuqToken, {{kHalf, 0, 0, 4, 10}, {kBfloat, 0, 0, 3, 10}, {kFloat, 0, 0, 2, 50}, {kHalf, 0, 0, 4, 0}}},
 };
