@@ -300,6 +300,9 @@ void RunRules(Bench* bench) {
   both("plain_int8_tensor", k8, Coding(CodecId::kIntTensor, 8, 0));
   both("plain_int8_calibrated", k8, Coding(CodecId::kIntToken, 8, 0, PartCoding::kSymmetric | PartCoding::kCalibrated));
   bench->RunRule("kivi4", k4, Coding(CodecId::kIntChannel, 4, 32), Coding(CodecId::kIntToken, 4, 32));
+  both("fp8_block", k8, Coding(CodecId::kFp8E4m3, 0, 128, 0, 0, MetaType::kFp32));
+  both("fp8_calibrated", k8, Coding(CodecId::kFp8E4m3, 0, 0, PartCoding::kCalibrated, 0, MetaType::kFp32));
+  both("fp8_tensor", k8, Coding(CodecId::kFp8E4m3Tensor, 0, 0, 0, 0, MetaType::kFp32));
   both("nvfp4", k4, Coding(CodecId::kNvFp4, 0, 0, 0, 0, MetaType::kFp32));
   both("mxfp4", k4, Coding(CodecId::kMxFp4, 0, 0, 0, 0, MetaType::kFp32));
   const PartCoding nuq_key = Coding(CodecId::kNuqChannel, 4, 0, 0, 10);

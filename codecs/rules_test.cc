@@ -215,6 +215,118 @@ TEST_P(EveryRule, C14_bf16_range) {
   }
 }
 
+ArtifactSections Sections(uint32_t layers, uint32_t heads, uint32_t width) {
+  ArtifactSections sections;
+  sections.layers = layers, sections.heads = heads, sections.width = width;
+  return sections;
+}
+
+PartCoding CalibratedFp8() {
+  PartCoding coding;
+  coding.codec = CodecId::kFp8E4m3;
+  coding.meta_type = MetaType::kFp32;
+  coding.flags = PartCoding::kCalibrated;
+  return coding;
+}
+
+// The list's values, at a calibrated scale of 1.
+TEST(Rules, C07_fp8_saturation_by_calibrated_scale) {
+  const float values[] = {0,   -0.0f, 0x1p-10f, 3 * 0x1p-10f, 240, 248,  256,   272,
+                          300, 432,   448,      464,          465, 1000, -1000, 65504};
+  const std::vector<uint8_t> codes = {0x00, 0x80, 0x00, 0x02, 0x77, 0x78, 0x78, 0x78,
+                                      0x79, 0x7E, 0x7E, 0x7E, 0x7E, 0x7E, 0xFE, 0x7E};
+  BlockShape shape{1, 1, 16, 0, 1};
+  RawBlock raw{.shape = shape};
+  raw.k.resize(32);
+  for (uint64_t i = 0; i < 16; ++i) raw.Set(Part::kK, i, values[i]);
+  TestArtifacts artifacts;
+  ArtifactSections sections = Sections(1, 1, 16);
+  sections.scales = {1.0f};
+  CodingRule rule{.at = PrecisionClass::k8Bit, .coding = CalibratedFp8(), .artifact = nullptr};
+  rule.artifact = artifacts.Add(*Artifact::Create(sections));
+  rule.coding.artifact = rule.artifact->digest();
+  EncodeSpec spec = Spec(PrecisionClass::k8Bit, PrecisionClass::k8Bit);
+  spec.rules[0] = {rule};
+  EncodedBlock encoded = *EncodeToHeap(raw.Wrap(), spec, artifacts);
+  EXPECT_EQ(BytesOf(encoded), codes);
+}
+
+// Calibrated scales belong to their layer, head and part; one that is missing is an error, never 1.
+TEST(Rules, C11_calibrated_scales) {
+  BlockShape shape{3, 2, 32, 32, 8};
+  RawBlock raw = MakeBlock(shape, DType::kFp16, kSeed);
+  TestArtifacts artifacts;
+  EncodeSpec spec = Spec(PrecisionClass::k8Bit, PrecisionClass::k8Bit);
+  for (Part part : kParts) {
+    ArtifactSections sections = Sections(3, 2, 32);
+    for (int i = 0; i < 6; ++i) {
+      sections.scales.push_back(part == Part::kK ? 0.125f * static_cast<float>(i + 1)
+                                                 : 0.5f / static_cast<float>(i + 1));
+    }
+    CodingRule rule{.at = PrecisionClass::k8Bit, .coding = CalibratedFp8(), .artifact = nullptr};
+    rule.artifact = *Artifact::Create(sections);
+    rule.coding.artifact = rule.artifact->digest();
+    spec.rules[static_cast<size_t>(part)] = {rule};
+  }
+  EncodedBlock encoded = *EncodeToHeap(raw.Wrap(), spec, artifacts);
+  EXPECT_EQ(encoded.header->RunBytes(RunMask::Both(RunKind::kMeta)), 0u);
+  EXPECT_EQ(DecodeFloats(encoded, artifacts).status().code(), absl::StatusCode::kFailedPrecondition);
+  for (const auto& rules : spec.rules) artifacts.Add(rules[0].artifact);
+  DecodedBlock exact = *DecodeFloats(raw.Wrap(), artifacts), decoded = *DecodeFloats(encoded, artifacts);
+  EXPECT_LT(RelativeError(exact.k, decoded.k), 0.04);
+  EXPECT_LT(RelativeError(exact.v, decoded.v), 0.04);
+  auto swapped = std::make_shared<RecordHeader>(*encoded.header);
+  std::swap(swapped->coding[0].artifact, swapped->coding[1].artifact);
+  EncodedBlock wrong = encoded;
+  wrong.header = swapped;
+  EXPECT_GT(RelativeError(exact.k, DecodeFloats(wrong, artifacts)->k), 0.3);
+  spec.rules[0][0].coding.artifact = {};
+  EXPECT_FALSE(EncodeToHeap(raw.Wrap(), spec, artifacts).ok());
+}
+
+// Constants of groups with a minimum or a scale of their own come back, through whole blocks too.
+TEST(Rules, C09_constant_groups_come_back_exactly) {
+  BlockShape shape{1, 2, 40, 64, 37};
+  for (const RuleCase& c : RuleCases()) {
+    bool integer = c.codec == CodecId::kIntToken || c.codec == CodecId::kIntChannel || c.codec == CodecId::kIntTensor;
+    if (!(integer || c.codec == CodecId::kNuqToken) || (c.flags & ~PartCoding::kSymmetric) != 0) continue;
+    for (float constant : {0.0f, -0.0f, 3.25f, 6e-8f, 65504.0f, -65504.0f}) {
+      RawBlock raw{.shape = shape};
+      for (Part part : kParts) {
+        raw.part(part).resize(shape.part(part).values() * 2);
+        for (uint64_t i = 0; i < shape.part(part).values(); ++i) raw.Set(part, i, constant);
+      }
+      TestArtifacts artifacts;
+      EncodedBlock encoded = *EncodeToHeap(raw.Wrap(), RuleSpec(c, shape, &artifacts), artifacts);
+      EXPECT_EQ(encoded.header->flags, 0);
+      auto decoded = *DecodeAs(encoded, artifacts, DType::kFp16);
+      EXPECT_EQ(decoded.first, raw.k) << c.name << " " << constant;
+      EXPECT_EQ(decoded.second, raw.v) << c.name << " " << constant;
+    }
+  }
+}
+
+// Codes of decoded values are the codes they came from, for 20 rounds, although the store never encodes those.
+TEST(Rules, C15_drift) {
+  BlockShape shape{1, 2, 128, 128, 64};
+  for (const RuleCase& c : RuleCases()) {
+    bool integer = c.codec == CodecId::kIntToken || c.codec == CodecId::kIntChannel || c.codec == CodecId::kIntTensor;
+    if (!integer || (c.flags & ~PartCoding::kSymmetric) != 0) continue;
+    TestArtifacts artifacts;
+    RawBlock raw = MakeBlock(shape, DType::kFp16, kSeed);
+    EncodeSpec spec = RuleSpec(c, shape, &artifacts);
+    EncodedBlock first = *EncodeToHeap(raw.Wrap(), spec, artifacts), block = first;
+    for (int i = 0; i < 20; ++i) {
+      std::tie(raw.k, raw.v) = *DecodeAs(block, artifacts, DType::kFp16);
+      block = *EncodeToHeap(raw.Wrap(), spec, artifacts);
+    }
+    for (Part part : kParts) {
+      uint32_t run = RunIndex(RunKind::kWhole, part);
+      EXPECT_EQ(BytesOf(block.runs[run]), BytesOf(first.runs[run])) << c.name;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Rules, EveryRule, testing::ValuesIn(RuleCases()),
                          [](const testing::TestParamInfo<RuleCase>& rule) { return rule.param.name; });
 
