@@ -76,6 +76,18 @@ TEST(Fp4, NvBlocksOfOneLayer) {
   EXPECT_EQ(coded.values[35], -1.5f);
 }
 
+// The worked bytes of the format's page.
+TEST(Fp4, WorkedBytes) {
+  Coded nv = Code(CodecId::kNvFp4, {2688, -448, 672, 0}, 4, 1, 1);
+  EXPECT_EQ(nv.meta, (std::vector<uint8_t>{0, 0, 0x80, 0x3F, 0x7E}));
+  EXPECT_EQ(nv.codes, (std::vector<uint8_t>{0xA7, 0x03}));
+  EXPECT_EQ(nv.values, (std::vector<float>{2688, -448, 672, 0}));
+  Coded mx = Code(CodecId::kMxFp4, {7, 0.75f, -5, 0}, 4, 1, 1);
+  EXPECT_EQ(mx.meta, (std::vector<uint8_t>{0x7F}));
+  EXPECT_EQ(mx.codes, (std::vector<uint8_t>{0x27, 0x0E}));
+  EXPECT_EQ(mx.values, (std::vector<float>{6, 1, -4, 0}));
+}
+
 TEST(Fp4, NvScalesMayUnderflow) {
   // A block 2^-20 of the largest: its scale is 0, and so is all of it; signs of zeros stay.
   std::vector<float> x(32, 1e-3f);

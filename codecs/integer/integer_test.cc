@@ -151,6 +151,18 @@ TEST(Integers, ErrorsStayWithinHalfAStep) {
   }
 }
 
+// Worked bytes of the formats' pages: a symmetric group, and FP8 by groups, which codes rows in the same way.
+TEST(Integers, WorkedBytes) {
+  Coded coded =
+      Code(Coding(CodecId::kIntToken, 4, 4, PartCoding::kSymmetric), Halves({1, -3.5f, 0.25f, 2}), DType::kFp16, 4, 1);
+  EXPECT_EQ(coded.meta, (std::vector<uint8_t>{0x00, 0x38}));
+  EXPECT_EQ(coded.codes, (std::vector<uint8_t>{0x1A, 0xC8}));
+  EXPECT_EQ(coded.values, (std::vector<float>{1, -3.5f, 0, 2}));
+  Coded fp8 = Code(Coding(CodecId::kFp8E4m3, 0, 2, 0, MetaType::kFp32), Halves({224, -0.5f, 1, 2}), DType::kFp16, 4, 1);
+  EXPECT_EQ(fp8.meta, (std::vector<uint8_t>{0, 0, 0, 0x3F, 0x25, 0x49, 0x92, 0x3B}));
+  EXPECT_EQ(fp8.codes, (std::vector<uint8_t>{0x7E, 0xB8, 0x76, 0x7E}));
+}
+
 TEST(Integers, CalibratedScalesSaturateAndAreNotStored) {
   PartCoding coding = Coding(CodecId::kIntToken, 8, 0, PartCoding::kSymmetric | PartCoding::kCalibrated);
   std::vector<float> x = {0, 0.25f, -0.25f, 1, 31.75f, 40, -31.75f, -1000};

@@ -134,6 +134,33 @@ TEST(Nuq, EqualDistancesGoToTheLowerLevel) {
   EXPECT_EQ(nuq::CodeOf(NAN, thresholds), 0);
 }
 
+// The worked bytes of the format's page.
+TEST(Nuq, WorkedBytes) {
+  const float levels[] = {-1, -0.5f, 0.5f, 1}, x[] = {1, -8, 0.5f, -1}, mean[] = {0, 0, 0, 0},
+              half[] = {.5f, .5f, .5f, .5f};
+  struct Row {
+    CodecId id;
+    std::vector<uint8_t> meta, codes;
+  };
+  for (const Row& worked : {Row{CodecId::kNuqChannel, {1, 0, 0, 0xC8}, {0x62}},
+                            Row{CodecId::kNuqToken, {0x80, 0xC3, 0x40, 0x44, 0, 0, 0, 0x3C}, {0xB3}}}) {
+    PartCoding coding = Coding(worked.id, 2, 10);
+    const CodecRow& row = *FindCodec(worked.id);
+    TileMemory memory(row, coding, DType::kFp16, 4, 1);
+    EncodeTile tile{.coding = &coding,
+                    .width = 4,
+                    .tokens = 1,
+                    .in = DType::kFp32,
+                    .source = reinterpret_cast<const uint8_t*>(x),
+                    .transform = {mean, half, half, 1},
+                    .model = {.levels = levels, .decoded = levels}};
+    memory.Attach(&tile);
+    row.encode(tile);
+    EXPECT_EQ(memory.runs[0], worked.meta);
+    EXPECT_EQ(memory.runs[5], worked.codes);
+  }
+}
+
 TEST(Nuq, WhatIsTakenDoesNotDependOnHow) {
   std::mt19937_64 rng(9);
   for (uint32_t size : {1u, 7u, 100u, 5000u}) {
