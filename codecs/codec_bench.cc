@@ -31,16 +31,40 @@ namespace {
 constexpr BlockShape kBothParts{.layers = 16, .heads = 8, .k_width = 128, .v_width = 128, .tokens = 64};
 constexpr BlockShape kKeysOnly{.layers = 32, .heads = 8, .k_width = 128, .v_width = 0, .tokens = 64};
 
-class OneArtifact : public ArtifactSource {
+class KnownArtifacts : public ArtifactSource {
  public:
-  explicit OneArtifact(std::shared_ptr<const Artifact> balance) : balance_(std::move(balance)) {}
+  explicit KnownArtifacts(std::vector<std::shared_ptr<const Artifact>> known) : known_(std::move(known)) {}
   std::shared_ptr<const Artifact> Find(const Digest& digest) const override {
-    return digest == balance_->digest() ? balance_ : nullptr;
+    for (const auto& artifact : known_) {
+      if (artifact->digest() == digest) return artifact;
+    }
+    return nullptr;
   }
 
  private:
-  std::shared_ptr<const Artifact> balance_;
+  std::vector<std::shared_ptr<const Artifact>> known_;
 };
+
+// Ranges, codebooks, scales and rotary frequencies.
+std::shared_ptr<const Artifact> MadeUpModel() {
+  ArtifactSections s;
+  s.layers = kBothParts.layers, s.heads = kBothParts.heads, s.width = kBothParts.k_width;
+  size_t heads = size_t{s.layers} * s.heads;
+  s.centre.assign(heads * s.width, 0.01f);
+  s.reach.assign(heads * s.width, 2.6f);
+  s.scales.assign(heads, 0.03f);
+  for (uint32_t bits : {2u, 3u, 4u}) {
+    Codebook book{.bits = bits, .levels = {}, .decoded = {}};
+    uint32_t count = 1u << bits;
+    for (uint32_t i = 0; i < s.layers * count; ++i) {
+      book.levels.push_back((2.0f * static_cast<float>(i % count) + 1) / static_cast<float>(count) - 1);
+    }
+    book.decoded = book.levels;
+    s.codebooks.push_back(std::move(book));
+  }
+  for (uint32_t i = 0; i < s.width / 2; ++i) s.rope.frequencies.push_back(1.0 / (1 + i));
+  return *Artifact::Create(std::move(s));
+}
 
 std::shared_ptr<const Artifact> MadeUpBalance() {
   size_t count = size_t{kBothParts.layers} * kBothParts.heads * kBothParts.k_width;
@@ -91,12 +115,31 @@ class Bench {
         block_bytes_(kBothParts.values() * 2),
         blocks_(std::max<uint64_t>(fp16_bytes / block_bytes_, 1)),
         balance_(MadeUpBalance()),
-        artifacts_(balance_) {
+        model_(MadeUpModel()),
+        artifacts_({balance_, model_}) {
     uint64_t bytes = TotalBytes();
     source_ = Allocate(bytes);
     target_ = Allocate(bytes);
     FillSource();
     memcpy_gbps_ = bytes / Fastest(repeats_, [&] { std::memcpy(target_.get(), source_.get(), bytes); }) / 1e9;
+  }
+
+  // Blocks of both parts at one class of one or two rules.
+  void RunRule(const std::string& name, PrecisionClass at, const PartCoding& k, const PartCoding& v) {
+    if (("encode_" + name).find(only_) == std::string::npos && ("decode_" + name).find(only_) == std::string::npos)
+      return;
+    shape_ = kBothParts;
+    EncodeSpec spec;
+    spec.target = {at, at};
+    for (Part part : kParts) {
+      CodingRule rule{at, part == Part::kK ? k : v, nullptr};
+      if (NeedsModel(rule.coding)) {
+        rule.artifact = model_;
+        rule.coding.artifact = model_->digest();
+      }
+      spec.rules[static_cast<size_t>(part)] = {rule};
+    }
+    RunSpec("encode_" + name, spec, {{at, "decode_" + name}});
   }
 
   void Run(const std::string& suffix, const BlockShape& shape, EncodeSpec spec) {
@@ -105,23 +148,13 @@ class Bench {
     if (suffix.empty() && only_.find("_rotated") != std::string::npos) return;
     shape_ = shape;
     spec.target = {PrecisionClass::k8Bit, PrecisionClass::k8Bit};
-    std::vector<EncodedBlock> sources;
-    for (uint64_t i = 0; i < blocks_; ++i) sources.push_back(Source(i));
-    EncodePlan plan = *PrepareEncode(sources[0], spec, artifacts_);
-    uint64_t coded_bytes = (plan.layout.TotalBytes() + 4095) / 4096 * 4096;
-    Memory coded = Allocate(blocks_ * coded_bytes);
-    std::vector<EncodedBlock> encoded(blocks_);
-    double encode_s = Fastest(repeats_, [&] {
-      for (uint64_t i = 0; i < blocks_; ++i) encoded[i] = EncodeAt(sources[i], spec, coded.get() + i * coded_bytes);
-    });
-    std::string eight = spec.use_fp8 ? "fp8" : "int8";
-    Report("encode_" + eight + suffix, encode_s);
+    std::vector<std::pair<PrecisionClass, std::string>> decodes;
     for (PrecisionClass c : {PrecisionClass::k8Bit, PrecisionClass::k4Bit, PrecisionClass::k2Bit}) {
       if (spec.use_fp8 && c != PrecisionClass::k8Bit) continue;
       std::string name = spec.use_fp8 ? "fp8" : std::string(PrecisionClassName(c));
-      if (("decode_" + name + suffix).find(only_) == std::string::npos) continue;
-      Report("decode_" + name + suffix, Fastest(repeats_, [&] { DecodeAll(encoded, c); }));
+      decodes.emplace_back(c, "decode_" + name + suffix);
     }
+    RunSpec((spec.use_fp8 ? "encode_fp8" : "encode_int8") + suffix, spec, decodes);
   }
 
   void WriteJson(const char* path) const {
@@ -137,6 +170,29 @@ class Bench {
   std::shared_ptr<const Artifact> balance() const { return balance_; }
 
  private:
+  static bool NeedsModel(const PartCoding& coding) {
+    return (coding.flags & (PartCoding::kPreRope | PartCoding::kCalibrated)) != 0 ||
+           coding.codec == CodecId::kNuqChannel || coding.codec == CodecId::kNuqToken;
+  }
+
+  void RunSpec(const std::string& encode_name, const EncodeSpec& spec,
+               const std::vector<std::pair<PrecisionClass, std::string>>& decodes) {
+    std::vector<EncodedBlock> sources;
+    for (uint64_t i = 0; i < blocks_; ++i) sources.push_back(Source(i));
+    EncodePlan plan = *PrepareEncode(sources[0], spec, artifacts_);
+    uint64_t coded_bytes = (plan.layout.TotalBytes() + 4095) / 4096 * 4096;
+    Memory coded = Allocate(blocks_ * coded_bytes);
+    std::vector<EncodedBlock> encoded(blocks_);
+    double encode_s = Fastest(repeats_, [&] {
+      for (uint64_t i = 0; i < blocks_; ++i) encoded[i] = EncodeAt(sources[i], spec, coded.get() + i * coded_bytes);
+    });
+    Report(encode_name, encode_s);
+    for (const auto& [c, name] : decodes) {
+      if (name.find(only_) == std::string::npos) continue;
+      Report(name, Fastest(repeats_, [&, at = c] { DecodeAll(encoded, at); }));
+    }
+  }
+
   uint64_t TotalBytes() const { return blocks_ * block_bytes_; }
 
   void FillSource() {
@@ -210,12 +266,53 @@ class Bench {
   const std::string only_;
   const uint64_t block_bytes_, blocks_;
   BlockShape shape_ = kBothParts;
-  const std::shared_ptr<const Artifact> balance_;
-  const OneArtifact artifacts_;
+  const std::shared_ptr<const Artifact> balance_, model_;
+  const KnownArtifacts artifacts_;
   Memory source_, target_;
   double memcpy_gbps_ = 0;
   std::vector<std::string> lines_;
 };
+
+PartCoding Coding(CodecId codec, uint8_t bits, uint16_t group, uint8_t flags = 0, uint8_t outliers = 0,
+                  MetaType meta_type = MetaType::kFp16) {
+  PartCoding coding;
+  coding.codec = codec;
+  coding.meta_type = meta_type;
+  coding.flags = flags;
+  coding.group = group;
+  coding.bits = bits;
+  coding.outliers = outliers;
+  return coding;
+}
+
+void RunRules(Bench* bench) {
+  auto both = [&](const std::string& name, PrecisionClass at, const PartCoding& coding) {
+    bench->RunRule(name, at, coding, coding);
+  };
+  constexpr auto k8 = PrecisionClass::k8Bit, k4 = PrecisionClass::k4Bit, k3 = PrecisionClass::k3Bit,
+                 k2 = PrecisionClass::k2Bit;
+  both("plain_int8_token", k8, Coding(CodecId::kIntToken, 8, 128));
+  both("plain_int4_token", k4, Coding(CodecId::kIntToken, 4, 128));
+  both("plain_int3_token", k3, Coding(CodecId::kIntToken, 3, 128));
+  both("plain_int2_token", k2, Coding(CodecId::kIntToken, 2, 128));
+  both("plain_int8_channel", k8, Coding(CodecId::kIntChannel, 8, 64));
+  both("plain_int4_channel", k4, Coding(CodecId::kIntChannel, 4, 64));
+  both("plain_int8_tensor", k8, Coding(CodecId::kIntTensor, 8, 0));
+  both("plain_int8_calibrated", k8, Coding(CodecId::kIntToken, 8, 0, PartCoding::kSymmetric | PartCoding::kCalibrated));
+  bench->RunRule("kivi4", k4, Coding(CodecId::kIntChannel, 4, 32), Coding(CodecId::kIntToken, 4, 32));
+  both("fp8_block", k8, Coding(CodecId::kFp8E4m3, 0, 128, 0, 0, MetaType::kFp32));
+  both("fp8_calibrated", k8, Coding(CodecId::kFp8E4m3, 0, 0, PartCoding::kCalibrated, 0, MetaType::kFp32));
+  both("fp8_tensor", k8, Coding(CodecId::kFp8E4m3Tensor, 0, 0, 0, 0, MetaType::kFp32));
+  both("nvfp4", k4, Coding(CodecId::kNvFp4, 0, 0, 0, 0, MetaType::kFp32));
+  both("mxfp4", k4, Coding(CodecId::kMxFp4, 0, 0, 0, 0, MetaType::kFp32));
+  const PartCoding nuq_key = Coding(CodecId::kNuqChannel, 4, 0, 0, 10);
+  bench->RunRule("kvquant4", k4, nuq_key, Coding(CodecId::kNuqToken, 4, 0, 0, 10));
+  bench->RunRule("kvquant4_keys", k4, nuq_key, nuq_key);
+  bench->RunRule("kvquant4_pre_rope", k4, Coding(CodecId::kNuqChannel, 4, 0, PartCoding::kPreRope, 10),
+                 Coding(CodecId::kNuqToken, 4, 0, 0, 10));
+  bench->RunRule("kvquant2", k2, Coding(CodecId::kNuqChannel, 2, 0, 0, 10), Coding(CodecId::kNuqToken, 2, 0, 0, 10));
+  bench->RunRule("kivi2", k2, Coding(CodecId::kIntChannel, 2, 32), Coding(CodecId::kIntToken, 2, 32));
+}
 
 int Main(int argc, char** argv) {
   const char* json = nullptr;
@@ -246,6 +343,7 @@ int Main(int argc, char** argv) {
   bench.Run("_rotated", kBothParts, spec);
   spec.use_fp8 = true;
   bench.Run("", kBothParts, spec);
+  RunRules(&bench);
   if (json != nullptr) bench.WriteJson(json);
   return 0;
 }

@@ -49,7 +49,7 @@ uint32_t HeadsOf(const CodecRow& row) { return row.scope == TileScope::kLayer ? 
 void CompareTile(const CodecRow& row, const PartCoding& coding, DType in, uint32_t width, uint32_t tokens,
                  const std::vector<uint8_t>& values) {
   SCOPED_TRACE(Describe(coding, width, tokens));
-  TestTransform transform(width, row.applies_transform ? coding.flags : uint8_t{0}, kSeed + width);
+  TestTransform transform(row, coding, width);
   TestModel model(coding);
   const uint32_t heads = HeadsOf(row);
   const DType stored = in == DType::kFp32 ? DType::kFp16 : in;
@@ -172,7 +172,10 @@ TEST_P(EveryRow, NormalValuesComeBackWithinTheTolerance) {
       const uint32_t tokens = 64, heads = HeadsOf(row());
       const uint64_t count = uint64_t{heads} * tokens * width;
       std::vector<uint8_t> values = MakeValues(ValueKind::kNormal, DType::kFp32, count, kSeed);
-      TestTransform transform(width, row().applies_transform ? coding.flags & PartCoding::kRotated : 0, kSeed);
+      TestTransform transform =
+          GetParam() == CodecId::kNuqChannel
+              ? TestTransform(row(), coding, width)
+              : TestTransform(width, row().applies_transform ? coding.flags & PartCoding::kRotated : 0, kSeed);
       TestModel model(coding);
       EncodeTile tile{.coding = &coding,
                       .width = width,
@@ -236,9 +239,99 @@ TEST_P(EveryRow, TilesAddUpToTheHead) {
   }
 }
 
+// Encoding tells what a look at the values tells, on every target: what does not fit is found either way.
+TEST_P(EveryRow, EncodingSurveysAsTheReferenceDoes) {
+  if (row().classes.empty() || FamilyOf(GetParam()) == CodecFamily::kNested) GTEST_SKIP() << "tested above";
+  uint64_t seed = kSeed;
+  int non_finite = 0;
+  ForEachTarget([&] {
+    for (const PartCoding& coding : TestCodings(row())) {
+      for (ValueKind kind : {ValueKind::kNormal, ValueKind::kSubnormal, ValueKind::kLargest}) {
+        const uint32_t width = kWidths[++seed % std::size(kWidths)], tokens = 1 + seed % 5, heads = HeadsOf(row());
+        const DType in = row().scope == TileScope::kLayer || seed % 2 == 0 ? DType::kFp32 : DType::kFp16;
+        std::vector<uint8_t> values = MakeValues(kind, in, uint64_t{heads} * tokens * width, seed);
+        if (seed % 5 == 0) {
+          float bad = seed % 2 == 0 ? NAN : -INFINITY;
+          StoreFloats(&bad, 1, in, values.data() + seed % (values.size() / DTypeBytes(in)) * DTypeBytes(in));
+        }
+        TestTransform transform(row(), coding, width);
+        TestModel model(coding);
+        Survey by_reference, by_target;
+        EncodeTile tile{.coding = &coding,
+                        .width = width,
+                        .tokens = tokens,
+                        .heads = heads,
+                        .in = in,
+                        .source = values.data(),
+                        .transform = transform.view(),
+                        .model = model.view(),
+                        .survey = &by_reference};
+        TileMemory memory(row(), coding, in, width, tokens, heads);
+        memory.Attach(&tile);
+        row().encode_reference(tile);
+        tile.survey = &by_target;
+        row().encode(tile);
+        Survey looked = row().survey(tile);
+        SCOPED_TRACE(Describe(coding, width, tokens) + fmt::format(" kind {}", static_cast<int>(kind)));
+        for (const Survey& other : {by_target, looked}) {
+          ASSERT_EQ(by_reference.non_finite, other.non_finite);
+          ASSERT_TRUE(by_reference.non_finite || by_reference.out_of_range == other.out_of_range);
+          ASSERT_TRUE(by_reference.non_finite || by_reference.out_of_range ||
+                      by_reference.needs_float == other.needs_float);
+        }
+        non_finite += looked.non_finite;
+      }
+    }
+  });
+  EXPECT_GT(non_finite, 0);
+}
+
+// Damage that no checksum caught: any bytes decode without a read or a write outside, whatever they say.
+TEST_P(EveryRow, AnyBytesDecodeWithinTheirRow) {
+  std::mt19937_64 rng(kSeed);
+  for (const PartCoding& coding : TestCodings(row())) {
+    for (uint32_t width : {1u, 31u, 128u, 132u}) {
+      const uint32_t tokens = 5, heads = HeadsOf(row());
+      // Each run ends where its memory ends, so that a sanitizer sees any access beyond; so does the target, between
+      // guards.
+      TileMemory memory(row(), coding, DType::kFp16, width, tokens, heads);
+      for (std::vector<uint8_t>& run : memory.runs) {
+        for (uint8_t& byte : run) byte = static_cast<uint8_t>(rng());
+      }
+      TestTransform transform(row(), coding, width);
+      TestModel model(coding);
+      for (PrecisionClass precision : ClassesOf(row(), coding)) {
+        const DType out = row().scope == TileScope::kLayer ? DType::kFp32 : DType::kFp16;
+        const size_t bytes = size_t{heads} * tokens * width * DTypeBytes(out), guard = 256;
+        std::vector<uint8_t> target(bytes + 2 * guard, 0xA5);
+        DecodeTile decode{.coding = &coding,
+                          .width = width,
+                          .tokens = tokens,
+                          .heads = heads,
+                          .out = out,
+                          .target = target.data() + guard,
+                          .precision = precision,
+                          .transform = transform.view(),
+                          .model = model.view()};
+        memory.Attach(&decode);
+        for (auto* function : {row().decode, row().decode_reference}) {
+          function(decode);
+          for (size_t i = 0; i < guard; ++i) {
+            ASSERT_EQ(target[i], 0xA5) << Describe(coding, width, tokens);
+            ASSERT_EQ(target[guard + bytes + i], 0xA5) << Describe(coding, width, tokens);
+          }
+        }
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Table, EveryRow,
                          testing::Values(CodecId::kIdentity, CodecId::kFp8E4m3, CodecId::kFp8E5m2,
-                                         CodecId::kNestedChannel, CodecId::kNestedToken),
+                                         CodecId::kNestedChannel, CodecId::kNestedToken, CodecId::kIntToken,
+                                         CodecId::kIntChannel, CodecId::kIntTensor, CodecId::kNuqChannel,
+                                         CodecId::kNuqToken, CodecId::kNvFp4, CodecId::kMxFp4, CodecId::kFp8E4m3Tensor,
+                                         CodecId::kFp8E5m2Tensor),
                          [](const testing::TestParamInfo<CodecId>& id) {
                            return std::string(FindCodec(id.param)->name);
                          });
@@ -251,7 +344,7 @@ TEST(CodecTable, NamesAndIdsAreUnique) {
     EXPECT_TRUE(ids.insert(row.id).second);
     EXPECT_EQ(row.classes.size(), row.tolerance.size());
   }
-  EXPECT_EQ(AllCodecs().size(), 5u) << "add the new row to the test suite above";
+  EXPECT_EQ(AllCodecs().size(), 14u) << "add the new row to the test suite above";
   EXPECT_EQ(FindCodec(CodecId::kNone), nullptr);
 }
 

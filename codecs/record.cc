@@ -311,6 +311,8 @@ PrecisionClass ClassOfCodes(const PartCoding& coding) {
   switch (coding.codec) {
     case CodecId::kFp8E4m3:
     case CodecId::kFp8E5m2:
+    case CodecId::kFp8E4m3Tensor:
+    case CodecId::kFp8E5m2Tensor:
       return coding.bits == 0 ? PrecisionClass::k8Bit : PrecisionClass::kNone;
     case CodecId::kNvFp4:
     case CodecId::kMxFp4:

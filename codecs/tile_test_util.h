@@ -94,6 +94,17 @@ struct TestTransform {
       decode_scale[c] = weight * uniform_scale;
     }
   }
+  // What the artifact of a row says that applies it: fixed numbers, ranges of normal values for a codebook.
+  TestTransform(const CodecRow& row, const PartCoding& coding, uint32_t width)
+      : TestTransform(width, row.applies_transform ? coding.flags : uint8_t{0}, width) {
+    if (coding.codec != CodecId::kNuqChannel) return;
+    mean.resize(width), encode_scale.resize(width), decode_scale.resize(width);
+    for (uint32_t c = 0; c < width; ++c) {
+      mean[c] = static_cast<float>(c % 5) * 0.03125f - 0.0625f;
+      decode_scale[c] = 2.25f + static_cast<float>(c % 7) * 0.125f;
+      encode_scale[c] = 1.0f / decode_scale[c];
+    }
+  }
   ChannelTransform view() const {
     if (mean.empty()) return {.uniform_scale = uniform_scale};
     return {mean.data(), encode_scale.data(), decode_scale.data(), uniform_scale};
@@ -106,13 +117,15 @@ inline std::vector<PartCoding> TestCodings(const CodecRow& row, uint32_t width =
   auto add = [&](const PartCoding& coding) {
     if (!row.validate(coding, DType::kFp16, width).ok()) return;
     if (FamilyOf(row.id) == CodecFamily::kCodes && ClassOfCodes(coding) == PrecisionClass::kNone) return;
-    // Rows that take no notice of a parameter accept any: one will do.
+    // Source bytes take no notice of parameters: one coding will do.
+    if (FamilyOf(row.id) == CodecFamily::kSource && !codings.empty()) return;
     codings.push_back(coding);
   };
   constexpr uint8_t kAll = PartCoding::kRotated | PartCoding::kCentred | PartCoding::kBalanced;
   const std::vector<uint8_t> own_flags = row.applies_transform
                                              ? std::vector<uint8_t>{0, PartCoding::kRotated, kAll}
-                                             : std::vector<uint8_t>{0, PartCoding::kSymmetric, PartCoding::kCalibrated};
+                                             : std::vector<uint8_t>{0, PartCoding::kSymmetric, PartCoding::kCalibrated,
+                                                                    PartCoding::kSymmetric | PartCoding::kCalibrated};
   for (MetaType type : {MetaType::kNone, MetaType::kFp16, MetaType::kBf16, MetaType::kFp32}) {
     for (uint16_t group : {0, 32, 64, 128, 24, 4096}) {
       for (uint8_t flags : own_flags) {

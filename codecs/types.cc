@@ -66,7 +66,8 @@ CodecFamily FamilyOf(CodecId codec) {
       {CodecId::kIntToken, CodecFamily::kCodes},       {CodecId::kIntChannel, CodecFamily::kCodes},
       {CodecId::kIntTensor, CodecFamily::kCodes},      {CodecId::kNuqChannel, CodecFamily::kCodes},
       {CodecId::kNuqToken, CodecFamily::kCodes},       {CodecId::kNvFp4, CodecFamily::kCodes},
-      {CodecId::kMxFp4, CodecFamily::kCodes},
+      {CodecId::kMxFp4, CodecFamily::kCodes},          {CodecId::kFp8E4m3Tensor, CodecFamily::kCodes},
+      {CodecId::kFp8E5m2Tensor, CodecFamily::kCodes},
   };
   for (const Row& row : kRows) {
     if (row.codec == codec) return row.family;

@@ -129,8 +129,10 @@ inline constexpr uint64_t kBlockBytesMax = uint64_t{1} << 30;  // One shard of o
 enum class CodecId : uint16_t {
   kNone = 0,      // The part has width 0.
   kIdentity = 1,  // Source bytes as given (FP16, BF16, FP8 with its scales in kMeta, opaque bytes).
-  kFp8E4m3 = 2,   // Re-coded from FP16/BF16; FP32 scale a (layer, head) in kMeta.
+  kFp8E4m3 = 2,   // Re-coded from FP16/BF16; FP32 scale a (layer, head), or for G channels of a token, in kMeta.
   kFp8E5m2 = 3,
+  kFp8E4m3Tensor = 4,  // One FP32 scale a layer: all heads, tokens and channels of the part.
+  kFp8E5m2Tensor = 5,
   kNestedChannel = 16,  // Offset nested, groups of G tokens of one channel.
   kNestedToken = 17,    // Offset nested, groups of G channels of one token; rotation, centring, balance by flags.
   kNestedGain = 18,     // Signs and magnitudes of rotated rows, with a gain a class.

@@ -134,10 +134,11 @@ class PartEncoder {
     if (coded == 0) return;
     uint64_t head_values = uint64_t{coded} * geometry_.shape().width;
     layer_values_.resize(head_values * geometry_.shape().heads);
-    layer_rows_.resize(layer_values_.size());
     const uint8_t* values = rows_.Rows(0, coded);
     ConvertValues(values, rows_.type(), head_values, DType::kFp32,
                   reinterpret_cast<uint8_t*>(layer_values_.data() + head * head_values));
+    if (!conditioner_.active()) return;
+    layer_rows_.resize(layer_values_.size());
     conditioner_.ForwardTo(values, rows_.type(), transform_.For(layer, head), 0, coded,
                            layer_rows_.data() + head * head_values);
   }
@@ -147,7 +148,7 @@ class PartEncoder {
     tile.tokens = geometry_.coded_tokens();
     tile.heads = geometry_.shape().heads;
     tile.in = DType::kFp32;
-    tile.source = reinterpret_cast<const uint8_t*>(layer_rows_.data());
+    tile.source = reinterpret_cast<const uint8_t*>(conditioner_.active() ? layer_rows_.data() : layer_values_.data());
     tile.transform = conditioner_.ForCodec(transform_.For(layer, 0));
     tile.model = transform_.ModelOf(layer, 0, tile.coding->bits);
     BeginRuns(layer, 0, 0, &tile);

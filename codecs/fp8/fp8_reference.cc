@@ -8,7 +8,9 @@
 namespace firn::fp8 {
 namespace {
 
-bool IsE5m2(const PartCoding& coding) { return coding.codec == CodecId::kFp8E5m2; }
+uint64_t GroupsOf(const PartCoding& coding, uint32_t width) {
+  return coding.group == 0 ? 0 : (uint64_t{width} + coding.group - 1) / coding.group;
+}
 
 }  // namespace
 
@@ -18,23 +20,27 @@ float ScaleFor(float magnitude_max, bool e5m2) {
 }
 
 void EncodeReference(const EncodeTile& tile) {
-  bool e5m2 = IsE5m2(*tile.coding);
-  uint64_t count = uint64_t{tile.tokens} * tile.width;
-  float magnitude_max = 0;
-  bool finite = true;
-  for (uint64_t i = 0; i < count; ++i) {
-    float magnitude = std::fabs(LoadFloat(tile.source, tile.in, i));
-    magnitude_max = std::max(magnitude_max, magnitude);
-    finite &= std::isfinite(magnitude);
-  }
-  if (tile.survey != nullptr) tile.survey->non_finite |= !finite;
-  float scale = ScaleFor(magnitude_max, e5m2), inverse = 1.0f / scale;
-  StoreLe<float>(tile.run(RunKind::kMeta), scale);
-  uint8_t* codes = tile.run(RunKind::kWhole);
-  for (uint64_t i = 0; i < count; ++i) {
-    float value = LoadFloat(tile.source, tile.in, i) * inverse;
-    codes[i] = e5m2 ? FloatToE5m2(value) : FloatToE4m3(value);
-  }
+  bool e5m2 = IsE5m2(*tile.coding), calibrated = IsCalibrated(*tile.coding);
+  uint8_t *codes = tile.run(RunKind::kWhole), *meta = tile.run(RunKind::kMeta);
+  ForEachScale(tile, [&](uint64_t first, uint64_t count) {
+    float magnitude_max = 0;
+    bool finite = true;
+    for (uint64_t i = first; i < first + count; ++i) {
+      float magnitude = std::fabs(LoadFloat(tile.source, tile.in, i));
+      magnitude_max = std::max(magnitude_max, magnitude);
+      finite &= std::isfinite(magnitude);
+    }
+    if (tile.survey != nullptr) tile.survey->non_finite |= !finite;
+    float scale = calibrated ? tile.model.scale : ScaleFor(magnitude_max, e5m2), inverse = 1.0f / scale;
+    if (!calibrated) {
+      StoreLe<float>(meta, scale);
+      meta += sizeof(float);
+    }
+    for (uint64_t i = first; i < first + count; ++i) {
+      float value = LoadFloat(tile.source, tile.in, i) * inverse;
+      codes[i] = e5m2 ? FloatToE5m2(value) : FloatToE4m3(value);
+    }
+  });
 }
 
 void DecodeCodesReference(const uint8_t* codes, uint64_t count, bool e5m2, float scale, DType out, uint8_t* target) {
@@ -47,24 +53,44 @@ void DecodeCodesReference(const uint8_t* codes, uint64_t count, bool e5m2, float
 }
 
 void DecodeReference(const DecodeTile& tile) {
-  DecodeCodesReference(tile.run(RunKind::kWhole), uint64_t{tile.tokens} * tile.width, IsE5m2(*tile.coding),
-                       LoadLe<float>(tile.run(RunKind::kMeta)), tile.out, tile.target);
+  const uint8_t* meta = tile.run(RunKind::kMeta);
+  bool calibrated = IsCalibrated(*tile.coding);
+  ForEachScale(tile, [&](uint64_t first, uint64_t count) {
+    float scale = calibrated ? tile.model.scale : LoadLe<float>(meta);
+    if (!calibrated) meta += sizeof(float);
+    DecodeCodesReference(tile.run(RunKind::kWhole) + first, count, IsE5m2(*tile.coding), scale, tile.out,
+                         tile.target + first * DTypeBytes(tile.out));
+  });
 }
 
 uint64_t RunBytes(const RunShape& shape, RunKind kind) {
-  if (kind == RunKind::kMeta) return sizeof(float);
-  return kind == RunKind::kWhole ? uint64_t{shape.tokens} * shape.width : 0;
+  if (kind == RunKind::kWhole) return uint64_t{shape.tokens} * shape.width * shape.heads;
+  if (kind != RunKind::kMeta || IsCalibrated(shape.coding)) return 0;
+  return shape.coding.group == 0 ? sizeof(float) : MetaOffset(shape.coding, shape.width, shape.tokens);
 }
 
-uint64_t MetaOffset(const PartCoding&, uint32_t, uint32_t) { return 0; }
+uint64_t MetaOffset(const PartCoding& coding, uint32_t width, uint32_t token) {
+  return GroupsOf(coding, width) * token * sizeof(float);
+}
 
-uint32_t TileTokens(const PartCoding&, uint32_t, uint32_t tokens) { return tokens; }
+uint32_t TileTokens(const PartCoding& coding, uint32_t width, uint32_t tokens) {
+  // With groups, a tile's values stay in the first-level cache.
+  constexpr uint32_t kTileValues = 8192;
+  return coding.group == 0 ? tokens : std::clamp(kTileValues / width, 1u, 64u);
+}
 
 absl::Status Validate(const PartCoding& coding, DType stored, uint32_t) {
-  if (coding.flags != 0 || coding.meta_type != MetaType::kFp32 || !coding.artifact.IsZero()) {
-    return InvalidArgument("FP8 codes with flags {:#x} and metadata type {}; FP32 scales and no flags expected",
-                           coding.flags, static_cast<int>(coding.meta_type));
+  constexpr uint8_t kOutside = PartCoding::kRotated | PartCoding::kCentred | PartCoding::kBalanced |
+                               PartCoding::kPreRope;  // Done to rows before they come here.
+  if ((coding.flags & ~(kOutside | PartCoding::kCalibrated)) != 0 || coding.meta_type != MetaType::kFp32 ||
+      coding.bits != 0 || coding.outliers != 0) {
+    return InvalidArgument("FP8 codes with flags {:#x}, metadata type {}, {} bits, {} outliers; FP32 scales expected",
+                           coding.flags, static_cast<int>(coding.meta_type), coding.bits, coding.outliers);
   }
+  if (coding.group != 0 && (IsTensor(coding) || IsCalibrated(coding))) {
+    return InvalidArgument("FP8 codes with groups of {} and one scale for all", coding.group);
+  }
+  if (IsTensor(coding) && IsCalibrated(coding)) return InvalidArgument("FP8 codes with a calibrated scale a layer");
   if (stored != DType::kFp16 && stored != DType::kBf16) {
     return InvalidArgument("FP8 codes made from values of type {}", DTypeName(stored));
   }

@@ -20,12 +20,13 @@ namespace HWY_NAMESPACE {
 #if HWY_TARGET == HWY_SCALAR
 
 void EncodeFp8Target(const EncodeTile& tile) { fp8::EncodeReference(tile); }
+void DecodeFp8Target(const DecodeTile& tile) { fp8::DecodeReference(tile); }
 void DecodeCodesTarget(const uint8_t* codes, uint64_t count, bool e5m2, float scale, DType out, uint8_t* target) {
   fp8::DecodeCodesReference(codes, count, e5m2, scale, out, target);
 }
 Survey SurveyFp8Target(const EncodeTile& tile) {
   Survey survey;
-  for (uint64_t i = 0; i < uint64_t{tile.tokens} * tile.width; ++i) {
+  for (uint64_t i = 0; i < uint64_t{tile.heads} * tile.tokens * tile.width; ++i) {
     survey.non_finite |= !std::isfinite(LoadFloat(tile.source, tile.in, i));
   }
   return survey;
@@ -84,21 +85,28 @@ void EncodeValues(In in, Format format, const typename In::Lane* HWY_RESTRICT fr
 
 template <class In, class Format>
 void EncodeFp8As(In in, Format format, const EncodeTile& tile, bool e5m2) {
-  const size_t count = size_t{tile.tokens} * tile.width;
-  const auto* from = reinterpret_cast<const typename In::Lane*>(tile.source);
-  const float magnitude_max = MagnitudeMax(in, from, count);
-  const bool finite = magnitude_max < std::numeric_limits<float>::infinity();
-  if (tile.survey != nullptr) tile.survey->non_finite |= !finite;
-  const float scale = fp8::ScaleFor(magnitude_max, e5m2);
-  StoreLe<float>(tile.run(RunKind::kMeta), scale);
-  if (HWY_LIKELY(finite)) {
-    return EncodeValues<false>(in, format, from, count, 1.0f / scale, tile.run(RunKind::kWhole));
-  }
-  EncodeValues<true>(in, format, from, count, 1.0f / scale, tile.run(RunKind::kWhole));
+  const bool calibrated = fp8::IsCalibrated(*tile.coding);
+  const auto* source = reinterpret_cast<const typename In::Lane*>(tile.source);
+  uint8_t *codes = tile.run(RunKind::kWhole), *meta = tile.run(RunKind::kMeta);
+  fp8::ForEachScale(tile, [&](uint64_t first, uint64_t count) HWY_ATTR {
+    const auto* from = source + first;
+    const float magnitude_max = MagnitudeMax(in, from, count);
+    const bool finite = magnitude_max < std::numeric_limits<float>::infinity();
+    if (tile.survey != nullptr) tile.survey->non_finite |= !finite;
+    const float scale = calibrated ? tile.model.scale : fp8::ScaleFor(magnitude_max, e5m2), inverse = 1.0f / scale;
+    if (!calibrated) {
+      StoreLe<float>(meta, scale);
+      meta += sizeof(float);
+    }
+    // A scale of the values' own leaves none to saturate.
+    const bool fits = finite && (!calibrated || magnitude_max * inverse <= Format::kMax);
+    if (HWY_LIKELY(fits)) return EncodeValues<false>(in, format, from, count, inverse, codes + first);
+    EncodeValues<true>(in, format, from, count, inverse, codes + first);
+  });
 }
 
 void EncodeFp8Target(const EncodeTile& tile) {
-  const bool e5m2 = tile.coding->codec == CodecId::kFp8E5m2;
+  const bool e5m2 = fp8::IsE5m2(*tile.coding);
   WithFloatType(tile.in, [&](auto in) HWY_ATTR {
     if (e5m2) return EncodeFp8As(in, E5m2(), tile, true);
     EncodeFp8As(in, E4m3(), tile, false);
@@ -187,12 +195,27 @@ void DecodeCodesTarget(const uint8_t* codes, uint64_t count, bool e5m2, float sc
   });
 }
 
+void DecodeFp8Target(const DecodeTile& tile) {
+  const bool e5m2 = fp8::IsE5m2(*tile.coding), calibrated = fp8::IsCalibrated(*tile.coding);
+  const float largest = OutputLimit(tile.out);
+  const uint8_t *codes = tile.run(RunKind::kWhole), *meta = tile.run(RunKind::kMeta);
+  WithFloatType(tile.out, [&](auto type) HWY_ATTR {
+    fp8::ForEachScale(tile, [&](uint64_t first, uint64_t count) HWY_ATTR {
+      const float scale = calibrated ? tile.model.scale : LoadLe<float>(meta);
+      if (!calibrated) meta += sizeof(float);
+      uint8_t* target = tile.target + first * DTypeBytes(tile.out);
+      if (e5m2) return DecodeCodesAs(type, E5m2(), codes + first, count, scale, largest, target);
+      DecodeCodesAs(type, E4m3(), codes + first, count, scale, largest, target);
+    });
+  });
+}
+
 Survey SurveyFp8Target(const EncodeTile& tile) {
   Survey survey;
   WithFloatType(tile.in, [&](auto in) HWY_ATTR {
     using Lane = typename decltype(in)::Lane;
     const auto* from = reinterpret_cast<const Lane*>(tile.source);
-    const float magnitude_max = MagnitudeMax(in, from, size_t{tile.tokens} * tile.width);
+    const float magnitude_max = MagnitudeMax(in, from, size_t{tile.heads} * tile.tokens * tile.width);
     survey.non_finite = !(magnitude_max < std::numeric_limits<float>::infinity());
   });
   return survey;
@@ -206,6 +229,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace firn {
 HWY_EXPORT(EncodeFp8Target);
+HWY_EXPORT(DecodeFp8Target);
 HWY_EXPORT(DecodeCodesTarget);
 HWY_EXPORT(SurveyFp8Target);
 namespace fp8 {
@@ -213,10 +237,7 @@ void Encode(const EncodeTile& tile) { HWY_DYNAMIC_DISPATCH(EncodeFp8Target)(tile
 void DecodeCodes(const uint8_t* codes, uint64_t count, bool e5m2, float scale, DType out, uint8_t* target) {
   HWY_DYNAMIC_DISPATCH(DecodeCodesTarget)(codes, count, e5m2, scale, out, target);
 }
-void Decode(const DecodeTile& tile) {
-  DecodeCodes(tile.run(RunKind::kWhole), uint64_t{tile.tokens} * tile.width, tile.coding->codec == CodecId::kFp8E5m2,
-              LoadLe<float>(tile.run(RunKind::kMeta)), tile.out, tile.target);
-}
+void Decode(const DecodeTile& tile) { HWY_DYNAMIC_DISPATCH(DecodeFp8Target)(tile); }
 Survey SurveyValues(const EncodeTile& tile) { return HWY_DYNAMIC_DISPATCH(SurveyFp8Target)(tile); }
 }  // namespace fp8
 }  // namespace firn

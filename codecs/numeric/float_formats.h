@@ -3,7 +3,7 @@
 //
 // Rounding is to nearest, ties to even, unless a name says otherwise. Works on bit patterns, so neither compiler flags
 // nor the processor's rounding mode change a result. Threads: pure functions. Source: IEEE 754-2019; OCP 8-bit Floating
-// Point Specification 1.0 (E4M3, E5M2).
+// Point Specification 1.0 (E4M3, E5M2); OCP Microscaling Formats 1.0 (E2M1, E8M0).
 #pragma once
 
 #include <bit>
@@ -91,6 +91,23 @@ inline uint8_t FloatToE5m2(float value) {
 }
 
 inline float E5m2ToFloat(uint8_t code) { return HalfToFloat(static_cast<uint16_t>(code << 8)); }
+
+// E2M1 in the low four bits: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives; there is no NaN or Inf. Saturates to +-6.
+inline uint8_t FloatToE2m1(float value) {
+  uint32_t bits = FloatBits(value);
+  uint32_t sign = bits >> 28 & 8u;
+  uint32_t magnitude = bits & 0x7FFFFFFFu;
+  if (magnitude > 0x40C00000u) magnitude = 0x40C00000u;
+  if (magnitude < 0x3F800000u) {
+    return static_cast<uint8_t>(sign | (FloatBits(BitsFloat(magnitude) + 0x1p22f) - FloatBits(0x1p22f)));
+  }
+  uint32_t rounded = magnitude + 0x1FFFFFu + (magnitude >> 22 & 1u);
+  return static_cast<uint8_t>(sign | ((rounded >> 22) - (126u << 1)));
+}
+
+inline constexpr float kE2m1Max = 6.0f;
+inline constexpr float kE2m1Values[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+                                          -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
 
 // Finite values outside +-limit become +-limit; Inf and NaN stay.
 inline float SaturateFinite(float value, float limit) {
