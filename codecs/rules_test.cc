@@ -5,6 +5,7 @@
 
 #include "codecs/block_codec.h"
 #include "codecs/codec_table.h"
+#include "codecs/nuq/nuq_calibrator.h"
 #include "codecs/rules_test_util.h"
 
 namespace firn {
@@ -323,6 +324,54 @@ TEST(Rules, C15_drift) {
     for (Part part : kParts) {
       uint32_t run = RunIndex(RunKind::kWhole, part);
       EXPECT_EQ(BytesOf(block.runs[run]), BytesOf(first.runs[run])) << c.name;
+    }
+  }
+}
+
+// A real model's K and V: calibrated codebooks with 1 % of outliers beat plain integers of as many bits.
+TEST(RealData, CodebooksBeatIntegers) {
+  RealSample sample;
+  if (!sample.present()) GTEST_SKIP() << "no sample of real K and V at " << sample.path();
+  TestArtifacts artifacts;
+  RawBlock training = sample.Block(0, 512), raw = sample.Block(576, 64);
+  DecodedBlock values = *DecodeFloats(training.Wrap(), artifacts), exact = *DecodeFloats(raw.Wrap(), artifacts);
+  std::array<std::shared_ptr<const Artifact>, 2> models;
+  for (Part part : kParts) {
+    auto calibrator = *NuqCalibrator::Create({.layers = 4, .heads = 2, .width = 128, .part = part});
+    for (uint32_t layer = 0; layer < 4; ++layer) {
+      std::vector<float> rows;
+      for (uint32_t i = 0; i < 512 * 2; ++i) {  // [token][head]
+        auto at = values.part(part).begin() + static_cast<ptrdiff_t>(training.Index(part, layer, i % 2, i / 2, 0));
+        rows.insert(rows.end(), at, at + 128);
+      }
+      ASSERT_TRUE(calibrator.Add(layer, 512, rows, {}).ok());
+    }
+    models[static_cast<size_t>(part)] = artifacts.Add(*Artifact::Create(*calibrator.Finish()));
+  }
+  for (uint8_t bits : {4, 3, 2}) {
+    auto at = static_cast<PrecisionClass>(bits);
+    EncodeSpec books = Spec(at, at), integers = Spec(at, at);
+    for (Part part : kParts) {
+      auto p = static_cast<size_t>(part);
+      CodingRule rule{.at = at, .coding = {}, .artifact = models[p]};
+      rule.coding.codec = part == Part::kK ? CodecId::kNuqChannel : CodecId::kNuqToken;
+      rule.coding.bits = bits;
+      rule.coding.outliers = 10;
+      rule.coding.artifact = models[p]->digest();
+      books.rules[p] = {rule};
+      CodingRule plain{.at = at, .coding = {}, .artifact = nullptr};
+      plain.coding.codec = CodecId::kIntToken;
+      plain.coding.bits = bits;
+      plain.coding.group = 128;
+      integers.rules[p] = {plain};
+    }
+    DecodedBlock by_books = *DecodeFloats(*EncodeToHeap(raw.Wrap(), books, artifacts), artifacts);
+    DecodedBlock by_integers = *DecodeFloats(*EncodeToHeap(raw.Wrap(), integers, artifacts), artifacts);
+    for (Part part : kParts) {
+      double book = RelativeError(exact.part(part), by_books.part(part));
+      double integer = RelativeError(exact.part(part), by_integers.part(part));
+      EXPECT_LT(book, 0.9 * integer) << int{bits} << (part == Part::kK ? " K" : " V");
+      EXPECT_LT(book, bits == 4 ? 0.12 : bits == 3 ? 0.22 : 0.45) << int{bits} << (part == Part::kK ? " K" : " V");
     }
   }
 }
