@@ -5,6 +5,7 @@
 #include "codecs/block/head_decoder.h"
 #include "codecs/block/source_rows.h"
 #include "codecs/block_codec.h"
+#include "codecs/codec_table.h"
 #include "codecs/nested/nested_codec.h"
 
 namespace firn {
@@ -19,11 +20,16 @@ PrecisionClass TargetOf(const EncodeSpec& spec, Part part) {
   return spec.RuleFor(part, target) != nullptr ? target : RoundedUp(target);
 }
 
-PartCoding CodingOf(const CodingRule& rule, DType dtype) {
+// A rule's coding with the narrowest scales that its codec has for such values.
+PartCoding CodingOf(const CodingRule& rule, DType dtype, uint32_t width) {
   PartCoding coding = rule.coding;
-  if (coding.meta_type == MetaType::kNone) {
-    coding.meta_type = dtype == DType::kBf16 ? MetaType::kBf16 : MetaType::kFp16;
+  const CodecRow* row = FindCodec(coding.codec);
+  if (coding.meta_type != MetaType::kNone || row == nullptr) return coding;
+  for (MetaType type : {dtype == DType::kBf16 ? MetaType::kBf16 : MetaType::kFp16, MetaType::kFp32}) {
+    coding.meta_type = type;
+    if (row->validate(coding, dtype, width).ok()) return coding;
   }
+  coding.meta_type = MetaType::kNone;  // None at all: calibrated.
   return coding;
 }
 
@@ -60,7 +66,7 @@ absl::StatusOr<PartCoding> CodingFor(const RecordHeader& header, const EncodeSpe
   PrecisionClass target = TargetOf(spec, part);
   if (width == 0 || header.dtype == DType::kBytes || !MayRecode(available, target)) return own;
   if (const CodingRule* rule = spec.RuleFor(part, target)) {
-    PartCoding coding = CodingOf(*rule, header.dtype);
+    PartCoding coding = CodingOf(*rule, header.dtype, width);
     return SameButForMetaType(coding, own) ? own : coding;
   }
   if (target == PrecisionClass::k8Bit && spec.use_fp8) {
