@@ -229,6 +229,42 @@ TEST_F(CliTest, StatKnowsTheErrorsOfWhatIsOnlyInTheColdTier) {
   EXPECT_EQ(errors(), cold);
 }
 
+// Every preset that needs no calibration: a file goes down to the disk by it and comes back within what its bits allow.
+TEST_F(CliTest, PresetsCodeAsTheySay) {
+  struct Case {
+    const char* preset;
+    const char* warm;
+    double error_max;
+  };
+  for (const Case& c : {Case{"fp8", "int8", 0.04},
+                        {"int8", "int8", 0.02},
+                        {"int4", "int4", 0.25},
+                        {"kivi-4", "int4", 0.1},
+                        {"kivi-2", "int2", 0.4},
+                        {"firn", "int8", 0.02}}) {
+    SCOPED_TRACE(c.preset);
+    const std::string model = std::string(" --model ") + c.preset, blocks = "--file " + Sample() + model;
+    Outcome put = Firn("--json put " + Sample() + model + " --preset " + c.preset);
+    ASSERT_EQ(put.code, 0) << put.text;
+    ASSERT_EQ(Firn("demote " + blocks + " --tier warm").code, 0);
+    Outcome listed = Firn("--json ls" + model);
+    ASSERT_EQ(listed.code, 0) << listed.text;
+    std::string key = listed.json()["blocks"][0]["key"];
+    EXPECT_THAT(Firn("stat --key " + key + model).text, HasSubstr(std::string("warm ") + c.warm));
+    double warm = CheckedError(blocks);
+    EXPECT_GT(warm, 0.0);
+    EXPECT_LT(warm, c.error_max);
+    ASSERT_EQ(Firn("demote " + blocks + " --tier cold").code, 0);
+    double cold = CheckedError(blocks);
+    // The ladder drops planes; the codes of other methods are moved, not made again.
+    EXPECT_EQ(cold > warm, std::string(c.preset) == "firn") << warm << " to " << cold;
+    EXPECT_GE(cold, warm);
+  }
+  EXPECT_THAT(Firn("put " + Sample() + " --model q --preset kvquant-3").text, HasSubstr("needs an artifact of keys"));
+  EXPECT_THAT(Firn("put " + Sample() + " --model q --preset best").text,
+              testing::AllOf(HasSubstr("preset 'best'"), HasSubstr("kivi-2")));
+}
+
 TEST_F(CliTest, WhatIsRefusedSaysWhatIsAllowed) {
   ASSERT_EQ(Firn("put " + Sample() + " --model m").code, 0);
   const std::string blocks = "--file " + Sample() + " --model m";

@@ -8,16 +8,33 @@
 #include "base/status.h"
 #include "client/cli/support/numbers.h"
 #include "client/cli/support/output.h"
+#include "firnkv/presets.h"
 
 namespace firn::cli {
+
+namespace {
+
+absl::StatusOr<std::optional<firnkv::Digest>> ParseArtifact(const char* option, const std::string& text) {
+  if (text.empty()) return std::optional<firnkv::Digest>();
+  auto digest = firnkv::Digest::FromHex(text);
+  if (!digest.has_value()) return InvalidArgument("{} {} is not 64 hexadecimal digits", option, text);
+  return digest;
+}
+
+}  // namespace
 
 void PlanOptions::AddTo(CLI::App* app) {
   auto* group = app->add_option_group("Precision plan",
                                       "How the namespace's blocks are re-quantized; replaces the plan in force");
+  std::string presets;
+  for (const firnkv::PresetInfo& known : firnkv::Presets()) {
+    presets += fmt::format("{}{}", presets.empty() ? "" : ", ", known.name);
+  }
+  group->add_option("--preset", preset, "A plan by name, which the other options change: " + presets);
   group->add_option("--key-method", key_method, "per-channel, balanced (needs --artifact) or rotated")
       ->check(CLI::IsMember({"per-channel", "balanced", "rotated"}));
-  group->add_option("--artifact", artifact,
-                    "The artifact of means and weights, 64 hexadecimal digits (see `firn calibrate`)");
+  group->add_option("--artifact", artifact, "The artifact of keys, 64 hexadecimal digits (see `firn calibrate`)");
+  group->add_option("--value-artifact", value_artifact, "The artifact of values, for presets that need one");
   group->add_option("--floor", floor, "Never coarser than this: int4, or int8/int4 for K and V apart");
   group->add_option("--max-error", max_error, "A demotion above this relative error stops at a finer precision");
   group->add_option("--keep-first", keep_first, "Leading tokens of a sequence kept exact")
@@ -39,18 +56,24 @@ absl::Status CheckTierTargets(const firnkv::PrecisionPlan& plan, const std::vect
 }
 
 absl::StatusOr<std::optional<firnkv::PrecisionPlan>> PlanOptions::Plan() const {
-  bool any = !key_method.empty() || !artifact.empty() || !floor.empty() || max_error != 0 || keep_first.has_value() ||
-             key_group.has_value() || value_group.has_value() || !tier_targets.empty();
+  bool any = !preset.empty() || !value_artifact.empty() || !key_method.empty() || !artifact.empty() || !floor.empty() ||
+             max_error != 0 || keep_first.has_value() || key_group.has_value() || value_group.has_value() ||
+             !tier_targets.empty();
   if (!any) return std::optional<firnkv::PrecisionPlan>();
+  firnkv::PresetArtifacts artifacts;
+  FIRN_ASSIGN_OR_RETURN(artifacts.keys, ParseArtifact("--artifact", artifact));
+  FIRN_ASSIGN_OR_RETURN(artifacts.values, ParseArtifact("--value-artifact", value_artifact));
   firnkv::PrecisionPlan plan;
-  if (key_method == "balanced" || (key_method.empty() && !artifact.empty()))
-    plan.key_method = firnkv::KeyMethod::kBalancedRotated;
-  if (key_method == "rotated") plan.key_method = firnkv::KeyMethod::kRotated;
-  if (!artifact.empty()) {
-    plan.balance_artifact = firnkv::Digest::FromHex(artifact);
-    if (!plan.balance_artifact.has_value())
-      return InvalidArgument("--artifact {} is not 64 hexadecimal digits", artifact);
+  if (!preset.empty()) {
+    FIRN_ASSIGN_OR_RETURN(plan, firnkv::Preset(preset, artifacts));
+  } else if (artifacts.values.has_value()) {
+    return InvalidArgument("--value-artifact {}: only a --preset uses one", value_artifact);
+  } else {
+    if (key_method == "balanced" || (key_method.empty() && artifacts.keys.has_value()))
+      plan.key_method = firnkv::KeyMethod::kBalancedRotated;
+    plan.balance_artifact = artifacts.keys;
   }
+  if (key_method == "rotated") plan.key_method = firnkv::KeyMethod::kRotated;
   if (!floor.empty() && !ParsePair(floor, &plan.floor)) return InvalidArgument("--floor {} is not a precision", floor);
   plan.max_relative_error = max_error;
   if (keep_first.has_value()) plan.keep_first_tokens = *keep_first;

@@ -15,7 +15,7 @@ class App;
 namespace firn::cli {
 
 struct PlanOptions {
-  std::string key_method, artifact, floor;
+  std::string preset, key_method, artifact, value_artifact, floor;
   float max_error = 0;
   std::optional<uint32_t> keep_first, key_group, value_group;
   std::vector<std::string> tier_targets;  // TIER=PRECISION

@@ -1,0 +1,40 @@
+// Precision plans by name: the published methods of quantizing K and V, and FirnKV's own.
+//
+// A preset says how blocks are coded in every tier that does not keep them exactly; what it does not say is the plan's
+// default, and may be set afterwards. Threads: pure functions.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "firnkv/types.h"
+
+namespace firnkv {
+
+// Calibrated data that presets use, by the names that PutArtifact gave.
+struct PresetArtifacts {
+  std::optional<Digest> keys = {};
+  std::optional<Digest> values = {};
+};
+
+struct PresetInfo {
+  std::string_view name;
+  std::string_view summary;  // What it reproduces, in a line.
+};
+std::span<const PresetInfo> Presets();
+
+// InvalidArgument for a name that is not among Presets(), or where an artifact is missing that the method cannot do
+// without.
+//   fp8         E4M3, a dynamic scale a head.
+//   int8, int4  plain integers, a scale and a minimum for each 128 (int4: 64) channels of a token and head.
+//   kivi-4, kivi-2          keys by channel, values by token, groups of 32 (arXiv 2402.02750). The window of newest tokens
+//                           is the engine's: what it has not put is exact.
+//   kvquant-4, -3, -2       non-uniform codebooks, keys before their rotary embedding, 1 % outliers kept, the first token
+//                           exact (arXiv 2401.18079); needs both artifacts.
+//   firn        the nested ladder: each tier as fine as it is configured, demotion drops planes; keys balanced where there
+//               is an artifact.
+absl::StatusOr<PrecisionPlan> Preset(std::string_view name, const PresetArtifacts& artifacts);
+
+}  // namespace firnkv
