@@ -51,6 +51,9 @@ struct ListenerSettings {
   std::string Address() const { return uds.empty() ? tcp : "unix:" + uds; }
 };
 
+// What limits.keys may be at most: a status for each of them fits one message.
+inline constexpr uint64_t kKeysLimitMax = uint64_t{1} << 17;
+
 struct LimitSettings {
   uint64_t transport_budget_bytes =
       kGiB;  // Memory of the transport: messages being received, decoded chunks being sent.

@@ -54,9 +54,25 @@ KvService::Unary* KvService::DescribeNamespace(Context* context, const v1::Descr
 KvService::Unary* KvService::ListNamespaces(Context* context, const v1::ListNamespacesRequest*,
                                             v1::ListNamespacesResponse* response) {
   return Answer(core_, context, Method::kListNamespaces, [=, this](Store* store) -> absl::Status {
+    constexpr uint64_t kListedBytesMax = kMessageBytesMax - kMiB;
+    uint64_t bytes = 0;
     for (NamespaceId id : store->ListNamespaces(caller_.tenant)) {
       NamespacePtr ns = core_->NamespaceById(store, id);
-      if (ns != nullptr) FIRN_RETURN_IF_ERROR(FillInfo(store, *ns, response->add_namespaces()));
+      if (ns == nullptr) continue;
+      v1::NamespaceInfo* info = response->add_namespaces();
+      absl::Status filled = FillInfo(store, *ns, info);
+      if (filled.code() == absl::StatusCode::kNotFound) {  // Removed meanwhile.
+        response->mutable_namespaces()->RemoveLast();
+        continue;
+      }
+      FIRN_RETURN_IF_ERROR(filled);
+      bytes += info->ByteSizeLong() + 8;
+      if (bytes <= kListedBytesMax) continue;
+      response->clear_namespaces();
+      return ResourceExhausted(
+          "the namespaces with their plans take more than {} bytes, the limit of an answer; ask about each with "
+          "DescribeNamespace",
+          kListedBytesMax);
     }
     return absl::OkStatus();
   });

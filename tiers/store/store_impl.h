@@ -160,9 +160,10 @@ class StoreImpl final : public Store, public PolicyView {
                absl::AnyInvocable<void(absl::StatusOr<ClassPair>)> done) override;
 
   Description Describe(NamespaceId ns, const Digest& key) const override;
-  void DescribeWithErrors(NamespaceId ns, const std::vector<Digest>& keys, int64_t deadline_ns,
+  void DescribeWithErrors(NamespaceId ns, const std::vector<Digest>& keys, int64_t deadline_ns, uint64_t bytes_max,
                           DescribeDone done) override;
-  std::vector<BlockInfo> List(NamespaceId ns, const std::optional<Digest>& after, size_t limit) const override;
+  std::vector<BlockInfo> List(NamespaceId ns, const std::optional<Digest>& after, size_t limit,
+                              uint64_t bytes_max) const override;
   StoreStats Stats() const override;
   std::vector<BlockEvent> Events(uint64_t after, size_t limit, bool* gap) const override;
   void WhenEvents(uint64_t after, Task wake) override;

@@ -141,7 +141,7 @@ TEST(StorePromises, DescribingReadsTheErrorsThatOnlyThePersistentTierHas) {
   EXPECT_TRUE(std::isnan(h.store->Describe(h.ns, TestKey(1))->front().errors[0].int4));
   auto describe = [&h](std::vector<Digest> keys) {
     std::optional<std::vector<Store::Description>> answers;
-    h.store->DescribeWithErrors(h.ns, keys, h.clock.NowNs() + 1'000'000'000,
+    h.store->DescribeWithErrors(h.ns, keys, h.clock.NowNs() + 1'000'000'000, ~uint64_t{0},
                                 [&](std::vector<Store::Description> got) { answers = std::move(got); });
     h.Settle();
     EXPECT_TRUE(answers.has_value());
