@@ -153,6 +153,7 @@ void ReadLimits(TomlSection& section, LimitSettings* limits) {
   section.Duration("read_deadline", &limits->read_deadline_ms, 10, 3'600'000);
   section.Duration("disk_stall", &limits->disk_stall_ms, 10, 3'600'000);
   section.Bytes("held_bytes", &limits->held_bytes_max, kMiB, kCapacityMax);
+  section.Bytes("artifacts", &limits->artifacts_bytes_max, kMiB, kCapacityMax);
   section.Bytes("puts_in_flight", &limits->puts_in_flight_bytes_max, kMiB, kCapacityMax);
 }
 

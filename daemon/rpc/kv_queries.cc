@@ -170,7 +170,8 @@ KvService::Unary* KvService::Describe(Context* context, const v1::DescribeReques
       }
       done(absl::OkStatus());
     };
-    store->DescribeWithErrors((*ns)->id, readable, now_ns + patience_ns / 2, DescribedBytesMax(batch_size), std::move(answer));
+    store->DescribeWithErrors((*ns)->id, readable, now_ns + patience_ns / 2, DescribedBytesMax(batch_size),
+                              std::move(answer));
   });
 }
 

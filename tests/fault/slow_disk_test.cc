@@ -148,7 +148,8 @@ TEST_F(SlowDisk, Describing_gives_up_on_measured_errors_and_answers) {
   ASSERT_TRUE(Demote(kInCold, kCold).get().ok());
   auto describe = [this] {
     auto answer = std::make_shared<std::promise<std::vector<Store::Description>>>();
-    harness_->store->DescribeWithErrors(harness_->ns, {TestKey(kInCold)}, harness_->clock.NowNs() + 1'000'000'000, ~uint64_t{0},
+    harness_->store->DescribeWithErrors(harness_->ns, {TestKey(kInCold)}, harness_->clock.NowNs() + 1'000'000'000,
+                                        ~uint64_t{0},
                                         [answer](auto described) { answer->set_value(std::move(described)); });
     return answer->get_future();
   };

@@ -55,8 +55,8 @@ uint64_t ColdTier::FreeTarget() const {
     }
   }
   // Whoever may not use the reserve needs a segment beside it.
-  return std::max({share, 2 * options_.segment_bytes,
-                   options_.segment_bytes + std::max(writer_->waiting_bytes(), refused)});
+  return std::max(
+      {share, 2 * options_.segment_bytes, options_.segment_bytes + std::max(writer_->waiting_bytes(), refused)});
 }
 
 SegmentPtr ColdTier::ChooseVictim() {

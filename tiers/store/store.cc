@@ -51,7 +51,13 @@ std::shared_ptr<const Artifact> ArtifactTable::Find(const Digest& digest) const 
 void ArtifactTable::Add(std::shared_ptr<const Artifact> artifact) {
   std::lock_guard lock(mu_);
   Digest digest = artifact->digest();
-  artifacts_.emplace(digest, std::move(artifact));
+  uint64_t bytes = artifact->serialized().size();
+  if (artifacts_.emplace(digest, std::move(artifact)).second) bytes_ += bytes;
+}
+
+uint64_t ArtifactTable::bytes() const {
+  std::lock_guard lock(mu_);
+  return bytes_;
 }
 
 Aftermath::~Aftermath() {
@@ -228,19 +234,45 @@ std::vector<NamespaceId> StoreImpl::ListNamespaces(std::string_view tenant) cons
   return ids;
 }
 
+absl::Status StoreImpl::CheckArtifactRoomLocked(uint64_t bytes) const {
+  uint64_t limit = options_.artifacts_bytes_max;
+  std::string_view whose = "limits.artifacts";
+  if (std::optional<uint8_t> tier = PersistentTier(); tier.has_value()) {
+    uint64_t share = options_.tiers[*tier].tier->Usage().capacity_bytes / 16;
+    if (share < limit) whose = "1/16 of the persistent tier's capacity";
+    limit = std::min(limit, share);
+  }
+  uint64_t held = artifacts_.bytes() + artifact_bytes_arriving_;
+  if (held + bytes <= limit) return absl::OkStatus();
+  return ResourceExhausted("an artifact of {} bytes was put and {} bytes of artifacts are kept; at most {} in all, {}",
+                           bytes, held, limit, whose);
+}
+
 void StoreImpl::PutArtifact(std::shared_ptr<const Artifact> artifact, absl::AnyInvocable<void(absl::Status)> done) {
-  artifacts_.Add(artifact);
   FactWriter writer;
+  absl::Status room;
+  uint64_t arriving = 0;
   {
     std::lock_guard lock(mu_);
+    bool known = artifacts_.Find(artifact->digest()) != nullptr;
     if (!saved_artifacts_.contains(artifact->digest())) writer = fact_writer_;
+    if (!known) {
+      room = CheckArtifactRoomLocked(artifact->serialized().size());
+      if (room.ok() && writer) artifact_bytes_arriving_ += arriving = artifact->serialized().size();
+      if (room.ok() && !writer) artifacts_.Add(artifact);
+    }
   }
-  if (!writer) return done(absl::OkStatus());
+  if (!room.ok() || !writer) return done(std::move(room));
   writer("artifact", artifact->digest().Hex(), artifact->serialized(),
-         [this, digest = artifact->digest(), done = std::move(done)](absl::Status written) mutable {
-           if (written.ok()) {
+         [this, artifact, arriving, done = std::move(done)](absl::Status written) mutable {
+           {
+             // Known once it is written: what a plan names must be there after a restart.
              std::lock_guard lock(mu_);
-             saved_artifacts_.insert(digest);
+             artifact_bytes_arriving_ -= arriving;
+             if (written.ok()) {
+               artifacts_.Add(artifact);
+               saved_artifacts_.insert(artifact->digest());
+             }
            }
            done(std::move(written));
          });

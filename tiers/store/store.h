@@ -63,9 +63,10 @@ struct StoreOptions {
   uint64_t held_bytes_per_session_max = uint64_t{1} << 30;  // Bytes of removed blocks that one client may keep alive.
   uint64_t puts_in_flight_bytes_max = uint64_t{1} << 30;
   uint32_t pins_per_session_max = 1 << 20;
-  uint32_t namespaces_max = 1024;  // Of all tenants; each takes about 9 KiB of a persistent tier.
-  uint32_t events_kept = 1 << 16;  // Length of the Watch ring.
-  bool promote_on_get = true;      // A get from below the hot tier schedules a promotion.
+  uint64_t artifacts_bytes_max = uint64_t{64} << 20;  // Of all, and 1/16 of the persistent tier's capacity.
+  uint32_t namespaces_max = 1024;                     // Of all tenants; each takes about 9 KiB of a persistent tier.
+  uint32_t events_kept = 1 << 16;                     // Length of the Watch ring.
+  bool promote_on_get = true;                         // A get from below the hot tier schedules a promotion.
 };
 
 struct BlockAddress {
@@ -278,8 +279,8 @@ class Store : public ColdEvents {
   // behind the one that brings the answer to `bytes_max` (DescribedBytes) get ResourceExhausted.
   virtual void DescribeWithErrors(NamespaceId ns, const std::vector<Digest>& keys, int64_t deadline_ns,
                                   uint64_t bytes_max, DescribeDone done) = 0;
-  // Up to `limit` blocks in key order after `after`, all shards of the last one; empty at the end. No further block once
-  // it has `bytes_max` (DescribedBytes).
+  // Up to `limit` blocks in key order after `after`, all shards of the last one; empty at the end. No further block
+  // once it has `bytes_max` (DescribedBytes).
   virtual std::vector<BlockInfo> List(NamespaceId ns, const std::optional<Digest>& after, size_t limit,
                                       uint64_t bytes_max) const = 0;
   virtual StoreStats Stats() const = 0;

@@ -46,10 +46,12 @@ class ArtifactTable final : public ArtifactSource {
  public:
   std::shared_ptr<const Artifact> Find(const Digest& digest) const override;
   void Add(std::shared_ptr<const Artifact> artifact);
+  uint64_t bytes() const;  // Serialized, of all.
 
  private:
   mutable std::mutex mu_;
-  std::map<Digest, std::shared_ptr<const Artifact>> artifacts_;  // Guarded by mu_.
+  std::map<Digest, std::shared_ptr<const Artifact>> artifacts_;  // Guarded by mu_, as is the next.
+  uint64_t bytes_ = 0;
 };
 
 // What is left to do once the lock is released.
@@ -250,6 +252,9 @@ class StoreImpl final : public Store, public PolicyView {
   // That a coding's artifact is known, has the namespace's shape and what the coding reads.
   absl::Status CheckArtifact(const NamespaceFacts& facts, Part part, const PartCoding& coding) const;
   absl::Status CheckPlanLocked(const NamespaceFacts& facts, const PrecisionPlan& plan) const;
+  // What a new plan names and gives, beyond what serves: a plan that survived a change of the chain need not pass.
+  absl::Status CheckPlanNames(const PrecisionPlan& plan) const;
+  absl::Status CheckArtifactRoomLocked(uint64_t bytes) const;
 
   // --- store_index.cc: the only places that change copies and entries
   void HoldCopyLocked(EntryId id, uint8_t tier, CopyPtr copy, ClassPair served);
@@ -383,6 +388,7 @@ class StoreImpl final : public Store, public PolicyView {
   std::vector<NamespaceState> namespaces_;  // By NamespaceId; never removed.
   absl::flat_hash_map<Digest, NamespaceId> namespace_by_fingerprint_;
   absl::flat_hash_set<Digest> saved_artifacts_;
+  uint64_t artifact_bytes_arriving_ = 0;  // Of artifacts that are being written, and known once they are.
   absl::flat_hash_map<SessionId, Session> sessions_;
   absl::flat_hash_map<EntryName, PutInFlight> puts_;
   std::deque<RoomWaiter> room_waiters_;
