@@ -1,4 +1,6 @@
 // Namespaces, artifacts and what the daemon says of itself.
+#include <algorithm>
+
 #include "base/block_key.h"
 #include "base/status.h"
 #include "base/units.h"
@@ -38,7 +40,11 @@ KvService::Unary* KvService::RegisterNamespace(Context* context, const v1::Regis
     store->RegisterNamespace(*facts, *plan, [=, this, done = std::move(done)](absl::StatusOr<NamespaceId> id) mutable {
       if (!id.ok()) return done(id.status());
       NamespacePtr ns = core_->NamespaceById(store, *id);
-      done(ns == nullptr ? InternalError("the namespace just registered is unknown") : FillInfo(store, *ns, response));
+      absl::Status filled = ns == nullptr ? NotFound("") : FillInfo(store, *ns, response);
+      if (filled.code() == absl::StatusCode::kNotFound) {
+        filled = Aborted("the namespace was removed by another call while it was registered; register it again");
+      }
+      done(std::move(filled));
     });
   });
 }
@@ -82,7 +88,12 @@ KvService::Unary* KvService::PutArtifact(Context* context, const v1::PutArtifact
                                          v1::PutArtifactResponse* response) {
   return AnswerLater(core_, context, Method::kPutArtifact, [=](Store* store, UnaryDone done) mutable {
     auto artifact = Artifact::Parse(AsBytes(request->serialized()));
-    if (!artifact.ok()) return done(artifact.status());
+    if (!artifact.ok()) return done(InvalidArgument("serialized: {}", Message(artifact.status())));
+    // Its name is the SHA-256 of its bytes: the caller's and the daemon's are the same, or nobody finds it by its name.
+    if (!std::ranges::equal((*artifact)->serialized(), AsBytes(request->serialized()))) {
+      return done(InvalidArgument("serialized: {} bytes, not as an artifact of these sections is written ({} bytes)",
+                                  request->serialized().size(), (*artifact)->serialized().size()));
+    }
     response->set_artifact(BytesOf((*artifact)->digest()));
     store->PutArtifact(*artifact, std::move(done));
   });

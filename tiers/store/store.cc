@@ -132,9 +132,25 @@ absl::Status StoreImpl::CheckPlanLocked(const NamespaceFacts& facts, const Preci
   }
   for (const TierRule& rule : plan.rules) {
     if (!rule.coding.artifact.IsZero()) FIRN_RETURN_IF_ERROR(CheckArtifact(facts, rule.part, rule.coding));
-    bool known = rule.tier.empty() || std::any_of(options_.tiers.begin(), options_.tiers.end(),
-                                                  [&](const TierConfig& tier) { return tier.name == rule.tier; });
-    if (!known) return InvalidArgument("a rule for tier \"{}\"; the daemon has no such tier", rule.tier);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StoreImpl::CheckPlanNames(const PrecisionPlan& plan) const {
+  auto known = [this](const std::string& name) {
+    return std::any_of(options_.tiers.begin(), options_.tiers.end(),
+                       [&](const TierConfig& tier) { return tier.name == name; });
+  };
+  for (const TierRule& rule : plan.rules) {
+    if (!rule.tier.empty() && !known(rule.tier))
+      return InvalidArgument("a rule for tier \"{}\"; the daemon has no such tier", rule.tier);
+  }
+  for (const auto& [name, target] : plan.tier_target) {
+    if (!known(name)) return InvalidArgument("tier_target names tier \"{}\"; the daemon has no such tier", name);
+  }
+  if (plan.key_method != KeyMethod::kBalancedRotated && !plan.balance.IsZero()) {
+    return InvalidArgument("balance_artifact {} was given; only key_method balanced_rotated uses one",
+                           plan.balance.Hex());
   }
   return absl::OkStatus();
 }
@@ -179,8 +195,9 @@ void StoreImpl::RegisterNamespace(const NamespaceFacts& facts, const PrecisionPl
     std::lock_guard lock(mu_);
     absl::Status plan_ok = CheckPlanLocked(facts, plan);
     auto it = namespace_by_fingerprint_.find(NamespaceFingerprint(facts));
-    bool same =
-        it != namespace_by_fingerprint_.end() && namespaces_[it->second].plan == plan && namespaces_[it->second].saved;
+    bool as_before = it != namespace_by_fingerprint_.end() && namespaces_[it->second].plan == plan;
+    bool same = as_before && namespaces_[it->second].saved;
+    if (plan_ok.ok() && !as_before) plan_ok = CheckPlanNames(plan);
     if (plan_ok.ok() && it == namespace_by_fingerprint_.end() &&
         namespace_by_fingerprint_.size() >= options_.namespaces_max) {
       plan_ok = ResourceExhausted("{} namespaces are registered; at most {}", namespace_by_fingerprint_.size(),
@@ -200,8 +217,14 @@ void StoreImpl::RegisterNamespace(const NamespaceFacts& facts, const PrecisionPl
            if (!written.ok()) return done(written);  // It serves; registering it again writes it again.
            {
              std::lock_guard lock(mu_);
-             if (namespaces_[id].plan == plan) namespaces_[id].saved = true;
+             if (namespaces_[id].removed) {
+               written =
+                   Aborted("the namespace was removed by another call while it was registered; register it again");
+             } else if (namespaces_[id].plan == plan) {
+               namespaces_[id].saved = true;
+             }
            }
+           if (!written.ok()) return done(written);
            done(id);
          });
 }

@@ -196,7 +196,9 @@ class StoreImpl final : public Store, public PolicyView {
     std::shared_ptr<const Artifact> balance;
     std::vector<TierCodings> codings;  // By tier.
     bool saved = false;                // Where facts are written at all: this plan is.
-    bool removed = false;              // Its number is not given again while the process lives.
+    // Its number is not given again while the process lives: puts, moves and answers on their way may still have it.
+    // What that takes, about 1 KiB and its plan, grows with removals alone, which are for administrators.
+    bool removed = false;
   };
   struct Session {
     std::string tenant;

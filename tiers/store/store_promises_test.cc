@@ -279,6 +279,47 @@ TEST(StorePromises, ARemovedNamespaceIsGoneAndMakesRoomForAnother) {
   h.ExpectConsistent();
 }
 
+TEST(StorePromises, APlanNamesWhatThereIs) {
+  StoreHarness h;
+  NamespaceFacts facts = StoreHarness::Facts();
+  facts.model_id = "other";
+  auto start = [&](const PrecisionPlan& plan) {
+    absl::Status status = InternalError("no answer");
+    h.store->RegisterNamespace(facts, plan, [&](absl::StatusOr<NamespaceId> got) { status = got.status(); });
+    return status;
+  };
+  PrecisionPlan elsewhere;
+  elsewhere.tier_target["attic"] = {PrecisionClass::k4Bit, PrecisionClass::k4Bit};
+  absl::Status refused = start(elsewhere);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(Message(refused).find("\"attic\""), std::string::npos) << refused;
+  PrecisionPlan unused;
+  unused.balance = TestKey(1);
+  EXPECT_EQ(start(unused).code(), absl::StatusCode::kInvalidArgument);
+  // One that was given while the chain had the tier stays with its blocks, and may be given again.
+  h.store->RecoverFacts({{"namespace", NamespaceFingerprint(facts).Hex(), SerializeNamespace(facts, elsewhere)}});
+  EXPECT_TRUE(h.store->FindNamespace(NamespaceFingerprint(facts)).ok());
+  EXPECT_TRUE(start(elsewhere).ok());
+}
+
+TEST(StorePromises, ARegistrationThatARemovalOvertookSaysSo) {
+  StoreHarness h;
+  absl::AnyInvocable<void(absl::Status)> write;
+  h.store->SetFactWriter([&](std::string, std::string, std::vector<uint8_t> value, auto done) {
+    if (value.empty()) return done(absl::OkStatus());
+    write = std::move(done);
+  });
+  NamespaceFacts facts = StoreHarness::Facts();
+  facts.model_id = "other";
+  absl::Status registered;
+  h.store->RegisterNamespace(facts, {}, [&](absl::StatusOr<NamespaceId> got) { registered = got.status(); });
+  h.store->RemoveNamespace(*h.store->FindNamespace(NamespaceFingerprint(facts)), [](absl::StatusOr<uint64_t>) {});
+  h.Settle();
+  write(absl::OkStatus());
+  EXPECT_EQ(registered.code(), absl::StatusCode::kAborted) << registered;
+  h.ExpectConsistent();
+}
+
 TEST(StorePromises, PositionsFitTheirField) {
   StoreHarness h;
   PutSpec spec = h.Spec(1);
