@@ -27,6 +27,7 @@ StoreOptions StoreOptionsOf(const Config& config, Executor* executor, Executor* 
   options.held_bytes_per_session_max = config.limits.held_bytes_max;
   options.puts_in_flight_bytes_max = config.limits.puts_in_flight_bytes_max;
   options.namespaces_max = config.limits.namespaces_max;
+  options.artifacts_bytes_max = config.limits.artifacts_bytes_max;
   return options;
 }
 

@@ -46,16 +46,13 @@ absl::StatusOr<std::unique_ptr<ArenaTier>> OpenArena(const TierSettings& setting
   return OpenCxlTier(options);
 }
 
-absl::StatusOr<std::unique_ptr<KeyValueIndex>> OpenIndex(const TierSettings& settings) {
-  RocksDbOptions options;
-  options.directory = settings.path + "/index";
-  auto index = OpenRocksDbIndex(options);
-  if (index.ok() || index.status().code() != absl::StatusCode::kDataLoss) return index;
-  // The log is the truth: an index that cannot be read is made anew from it.
+std::string IndexDirectory(const TierSettings& settings) { return settings.path + "/index"; }
+
+// The log is the truth: an index that cannot be read is made anew from it.
+absl::Status RemoveDamagedIndex(const TierSettings& settings, const absl::Status& damage) {
   Log(LogLevel::kWarning, "the index of a cold tier is damaged and is rebuilt from the log",
-      {{"tier", settings.name}, {"error", Message(index.status())}});
-  FIRN_RETURN_IF_ERROR(DestroyRocksDbIndex(options.directory));
-  return OpenRocksDbIndex(options);
+      {{"tier", settings.name}, {"error", Message(damage)}});
+  return DestroyRocksDbIndex(IndexDirectory(settings));
 }
 
 }  // namespace
@@ -75,10 +72,7 @@ TierDirectoryLock::~TierDirectoryLock() { ::close(fd_); }
 
 namespace {
 
-absl::StatusOr<OpenedTier> OpenCold(const TierSettings& settings, Executor* executor, const Clock* clock) {
-  OpenedTier opened;
-  FIRN_RETURN_IF_ERROR(MakeDirectories(settings.path));
-  FIRN_ASSIGN_OR_RETURN(opened.lock, TierDirectoryLock::Acquire(settings.path));
+absl::Status RecoverCold(const TierSettings& settings, Executor* executor, const Clock* clock, OpenedTier* opened) {
   auto notice = [name = settings.name](std::string_view text) {
     Log(LogLevel::kWarning, "notice of a tier's device", {{"tier", name}, {"notice", text}});
   };
@@ -86,7 +80,9 @@ absl::StatusOr<OpenedTier> OpenCold(const TierSettings& settings, Executor* exec
   directory.directory = settings.path + "/log";
   directory.notice = notice;
   FIRN_ASSIGN_OR_RETURN(auto device, OpenDevice(directory, IoBackend::kAutomatic));
-  FIRN_ASSIGN_OR_RETURN(auto index, OpenIndex(settings));
+  RocksDbOptions index_options;
+  index_options.directory = IndexDirectory(settings);
+  FIRN_ASSIGN_OR_RETURN(auto index, OpenRocksDbIndex(index_options));
   ColdOptions options;
   options.name = settings.name;
   options.capacity_bytes = settings.capacity_bytes;
@@ -98,12 +94,29 @@ absl::StatusOr<OpenedTier> OpenCold(const TierSettings& settings, Executor* exec
   options.clock = clock;
   options.notice = notice;
   ColdRecovery recovery;
-  recovery.on_copy = [&opened](RecoveredCopy copy) { opened.copies.push_back(std::move(copy)); };
-  recovery.on_fact = [&opened](RecoveredFact fact) { opened.facts.push_back(std::move(fact)); };
+  recovery.on_copy = [opened](RecoveredCopy copy) { opened->copies.push_back(std::move(copy)); };
+  recovery.on_fact = [opened](RecoveredFact fact) { opened->facts.push_back(std::move(fact)); };
   FIRN_ASSIGN_OR_RETURN(auto tier,
-                        ColdTier::Open(options, std::move(device), std::move(index), recovery, &opened.report));
-  opened.cold = tier.get();
-  opened.config = ConfigOf(settings, std::move(tier));
+                        ColdTier::Open(options, std::move(device), std::move(index), recovery, &opened->report));
+  opened->cold = tier.get();
+  opened->config = ConfigOf(settings, std::move(tier));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<OpenedTier> OpenCold(const TierSettings& settings, Executor* executor, const Clock* clock) {
+  OpenedTier opened;
+  FIRN_RETURN_IF_ERROR(MakeDirectories(settings.path));
+  FIRN_ASSIGN_OR_RETURN(opened.lock, TierDirectoryLock::Acquire(settings.path));
+  absl::Status recovered = RecoverCold(settings, executor, clock, &opened);
+  if (recovered.code() == absl::StatusCode::kDataLoss) {
+    // An index that opens may still turn out damaged when its rows are read. What it told is told anew.
+    opened.copies.clear();
+    opened.facts.clear();
+    opened.report = ColdRecoveryReport();
+    FIRN_RETURN_IF_ERROR(RemoveDamagedIndex(settings, recovered));
+    recovered = RecoverCold(settings, executor, clock, &opened);
+  }
+  FIRN_RETURN_IF_ERROR(recovered);
   return opened;
 }
 

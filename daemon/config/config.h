@@ -51,6 +51,9 @@ struct ListenerSettings {
   std::string Address() const { return uds.empty() ? tcp : "unix:" + uds; }
 };
 
+// What limits.keys may be at most: a status for each of them fits one message.
+inline constexpr uint64_t kKeysLimitMax = uint64_t{1} << 17;
+
 struct LimitSettings {
   uint64_t transport_budget_bytes =
       kGiB;  // Memory of the transport: messages being received, decoded chunks being sent.
@@ -67,7 +70,8 @@ struct LimitSettings {
   int64_t disk_stall_ms = 10'000;     // A tier whose disk owes an answer for longer is unhealthy.
   uint64_t held_bytes_max = kGiB;     // Of removed blocks, that one session may keep alive.
   uint64_t puts_in_flight_bytes_max = kGiB;
-  uint32_t namespaces_max = 1024;  // Registered, of all tenants.
+  uint32_t namespaces_max = 1024;            // Registered, of all tenants.
+  uint64_t artifacts_bytes_max = 64 * kMiB;  // Of all tenants; never more than 1/16 of the persistent tier.
   bool operator==(const LimitSettings&) const = default;
 };
 

@@ -155,7 +155,7 @@ TEST(Config, C62_settings_are_refused_with_key_value_and_range) {
       {"part of tls", "[[listener]]\ntcp=\"127.0.0.1:1\"\nclient_ca=\"/a\"", {"certificate", "all of"}},
       {"duration", "[limits]\nput_idle = 30", {"limits.put_idle = 30", "unit", "allowed: 100 ms to 3600 s"}},
       {"duration range", "[limits]\nread_stall = \"0s\"", {"limits.read_stall = \"0s\"", "out of range"}},
-      {"count", "[limits]\nkeys = 0", {"limits.keys = 0", "allowed: 1 to 1048576"}},
+      {"count", "[limits]\nkeys = 0", {"limits.keys = 0", "allowed: 1 to 131072"}},
       {"level", "[log]\nlevel = \"loud\"", {"log.level = \"loud\"", "debug"}},
       {"type", "[store]\npromote_on_get = 1", {"store.promote_on_get = 1", "true, false"}},
       {"syntax", "[[tier]\n", {"line 1"}},

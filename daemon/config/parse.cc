@@ -142,7 +142,7 @@ void ReadLimits(TomlSection& section, LimitSettings* limits) {
   section.Bytes("transport_budget", &limits->transport_budget_bytes, 64 * kMiB, kCapacityMax);
   section.Bytes("block_bytes", &limits->block_bytes_max, uint64_t{4096}, kBlockBytesMax);
   section.Bytes("chunk_bytes", &limits->chunk_bytes_max, uint32_t{4096}, uint32_t{8 * kMiB});
-  section.Count("keys", &limits->keys_max, 1, 1u << 20);
+  section.Count("keys", &limits->keys_max, 1, static_cast<uint32_t>(kKeysLimitMax));
   section.Count("namespaces", &limits->namespaces_max, 1, 65536);
   section.Count("connections", &limits->connections_max, 1, 1u << 20);
   section.Count("streams", &limits->streams_max, 1, 1u << 16);
@@ -153,6 +153,7 @@ void ReadLimits(TomlSection& section, LimitSettings* limits) {
   section.Duration("read_deadline", &limits->read_deadline_ms, 10, 3'600'000);
   section.Duration("disk_stall", &limits->disk_stall_ms, 10, 3'600'000);
   section.Bytes("held_bytes", &limits->held_bytes_max, kMiB, kCapacityMax);
+  section.Bytes("artifacts", &limits->artifacts_bytes_max, kMiB, kCapacityMax);
   section.Bytes("puts_in_flight", &limits->puts_in_flight_bytes_max, kMiB, kCapacityMax);
 }
 

@@ -90,11 +90,11 @@ std::string PrintConfig(const Config& config) {
   out += fmt::format(
       "\n[limits]\ntransport_budget = {}\nblock_bytes = {}\nchunk_bytes = {}\nkeys = {}\nstreams = {}\nsessions = {}\n"
       "leases = {}\nput_idle = {}\nread_stall = {}\nread_deadline = {}\ndisk_stall = {}\nheld_bytes = "
-      "{}\nputs_in_flight = {}\nnamespaces = {}\nconnections = {}\n",
+      "{}\nputs_in_flight = {}\nnamespaces = {}\nartifacts = {}\nconnections = {}\n",
       Size(l.transport_budget_bytes), Size(l.block_bytes_max), Size(l.chunk_bytes_max), l.keys_max, l.streams_max,
       l.sessions_max, l.leases_max, Duration(l.put_idle_ms), Duration(l.read_stall_ms), Duration(l.read_deadline_ms),
       Duration(l.disk_stall_ms), Size(l.held_bytes_max), Size(l.puts_in_flight_bytes_max), l.namespaces_max,
-      l.connections_max);
+      Size(l.artifacts_bytes_max), l.connections_max);
   out += fmt::format("\n[store]\nmoves_in_flight = {}\nevents_kept = {}\npromote_on_get = {}\ndemotion_nice = {}\n",
                      config.store.moves_in_flight, config.store.events_kept, config.store.promote_on_get,
                      config.store.demotion_nice);

@@ -38,7 +38,8 @@ constexpr StoreStatRow kStore[] = {
      &StoreStats::shutdown_dropped},
     {"exact_token_bytes", kCounter, "Bytes of leading tokens written exact beside codes.",
      &StoreStats::exact_token_bytes},
-    {"events_lost", kCounter, "Events overwritten before a watcher had read them.", &StoreStats::events_lost},
+    {"events_lost", kCounter, "Events overwritten in the ring of the latest, whether or not a watcher had read them.",
+     &StoreStats::events_lost},
 };
 
 constexpr TierStatRow kTier[] = {

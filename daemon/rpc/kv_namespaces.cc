@@ -1,4 +1,6 @@
 // Namespaces, artifacts and what the daemon says of itself.
+#include <algorithm>
+
 #include "base/block_key.h"
 #include "base/status.h"
 #include "base/units.h"
@@ -38,7 +40,11 @@ KvService::Unary* KvService::RegisterNamespace(Context* context, const v1::Regis
     store->RegisterNamespace(*facts, *plan, [=, this, done = std::move(done)](absl::StatusOr<NamespaceId> id) mutable {
       if (!id.ok()) return done(id.status());
       NamespacePtr ns = core_->NamespaceById(store, *id);
-      done(ns == nullptr ? InternalError("the namespace just registered is unknown") : FillInfo(store, *ns, response));
+      absl::Status filled = ns == nullptr ? NotFound("") : FillInfo(store, *ns, response);
+      if (filled.code() == absl::StatusCode::kNotFound) {
+        filled = Aborted("the namespace was removed by another call while it was registered; register it again");
+      }
+      done(std::move(filled));
     });
   });
 }
@@ -54,9 +60,25 @@ KvService::Unary* KvService::DescribeNamespace(Context* context, const v1::Descr
 KvService::Unary* KvService::ListNamespaces(Context* context, const v1::ListNamespacesRequest*,
                                             v1::ListNamespacesResponse* response) {
   return Answer(core_, context, Method::kListNamespaces, [=, this](Store* store) -> absl::Status {
+    constexpr uint64_t kListedBytesMax = kMessageBytesMax - kMiB;
+    uint64_t bytes = 0;
     for (NamespaceId id : store->ListNamespaces(caller_.tenant)) {
       NamespacePtr ns = core_->NamespaceById(store, id);
-      if (ns != nullptr) FIRN_RETURN_IF_ERROR(FillInfo(store, *ns, response->add_namespaces()));
+      if (ns == nullptr) continue;
+      v1::NamespaceInfo* info = response->add_namespaces();
+      absl::Status filled = FillInfo(store, *ns, info);
+      if (filled.code() == absl::StatusCode::kNotFound) {  // Removed meanwhile.
+        response->mutable_namespaces()->RemoveLast();
+        continue;
+      }
+      FIRN_RETURN_IF_ERROR(filled);
+      bytes += info->ByteSizeLong() + 8;
+      if (bytes <= kListedBytesMax) continue;
+      response->clear_namespaces();
+      return ResourceExhausted(
+          "the namespaces with their plans take more than {} bytes, the limit of an answer; ask about each with "
+          "DescribeNamespace",
+          kListedBytesMax);
     }
     return absl::OkStatus();
   });
@@ -66,7 +88,12 @@ KvService::Unary* KvService::PutArtifact(Context* context, const v1::PutArtifact
                                          v1::PutArtifactResponse* response) {
   return AnswerLater(core_, context, Method::kPutArtifact, [=](Store* store, UnaryDone done) mutable {
     auto artifact = Artifact::Parse(AsBytes(request->serialized()));
-    if (!artifact.ok()) return done(artifact.status());
+    if (!artifact.ok()) return done(InvalidArgument("serialized: {}", Message(artifact.status())));
+    // Its name is the SHA-256 of its bytes: the caller's and the daemon's are the same, or nobody finds it by its name.
+    if (!std::ranges::equal((*artifact)->serialized(), AsBytes(request->serialized()))) {
+      return done(InvalidArgument("serialized: {} bytes, not as an artifact of these sections is written ({} bytes)",
+                                  request->serialized().size(), (*artifact)->serialized().size()));
+    }
     response->set_artifact(BytesOf((*artifact)->digest()));
     store->PutArtifact(*artifact, std::move(done));
   });

@@ -4,7 +4,9 @@
 
 #include "base/block_key.h"
 #include "base/status.h"
+#include "base/units.h"
 #include "daemon/core/convert.h"
+#include "daemon/rpc/grpc_server.h"
 #include "daemon/rpc/kv_service.h"
 
 namespace firn {
@@ -13,6 +15,14 @@ namespace {
 constexpr uint32_t kListDefault = 1000;
 // Keys asked about at a time when looking for the end of a prefix: long chains mostly miss early or not at all.
 constexpr size_t kLookupStep = 256;
+// Descriptions in one answer: a message takes them, and the statuses of all keys of a batch beside them.
+constexpr uint64_t kDescribedBytesMax = 8 * kMiB;
+constexpr uint64_t kStatusBytes = 96;
+static_assert(kKeysLimitMax * kStatusBytes + kMiB < kMessageBytesMax);
+
+uint64_t DescribedBytesMax(uint64_t keys) {
+  return std::min(kDescribedBytesMax, kMessageBytesMax - kMiB - std::min(keys, kKeysLimitMax) * kStatusBytes);
+}
 
 // The keys of a token chain: every full block after `parent`, and the tail if asked for.
 absl::StatusOr<std::vector<Digest>> ChainOf(const v1::TokenChain& chain, const NamespaceRef& ns) {
@@ -128,7 +138,9 @@ KvService::Unary* KvService::List(Context* context, const v1::ListRequest* reque
       after = Digest::FromBytes(AsBytes(request->after()));
       if (!after.has_value()) return InvalidArgument("after has {} bytes; a digest has 32", request->after().size());
     }
-    for (const BlockInfo& info : store->List(ns->id, after, limit)) FromBlockInfo(info, response->add_blocks());
+    for (const BlockInfo& info : store->List(ns->id, after, limit, kDescribedBytesMax)) {
+      FromBlockInfo(info, response->add_blocks());
+    }
     return absl::OkStatus();
   });
 }
@@ -144,6 +156,7 @@ KvService::Unary* KvService::Describe(Context* context, const v1::DescribeReques
     absl::Status fits = CheckBatch(request->keys_size());
     if (!fits.ok()) return done(fits);
     KeyBatch batch = ToKeys(request->keys());
+    const uint64_t batch_size = batch.statuses.size();
     std::vector<Digest> readable = Readable(batch);
     auto answer = [response, statuses = std::move(batch.statuses),
                    done = std::move(done)](std::vector<Store::Description> described) mutable {
@@ -157,7 +170,8 @@ KvService::Unary* KvService::Describe(Context* context, const v1::DescribeReques
       }
       done(absl::OkStatus());
     };
-    store->DescribeWithErrors((*ns)->id, readable, now_ns + patience_ns / 2, std::move(answer));
+    store->DescribeWithErrors((*ns)->id, readable, now_ns + patience_ns / 2, DescribedBytesMax(batch_size),
+                              std::move(answer));
   });
 }
 

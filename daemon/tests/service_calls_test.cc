@@ -376,6 +376,55 @@ TEST(ServiceCalls, ListDescribeTouchDeleteFlush) {
   EXPECT_EQ(harness.client->Call("KvStore/Flush", flush, &flushed).code(), absl::StatusCode::kFailedPrecondition);
 }
 
+// A block of very many shards, described very often: bounded before it is built.
+TEST(ServiceCalls, AnswersThatDescribeEndBeforeTheMessageIsTooLarge) {
+  ServiceHarness harness;
+  v1::NamespaceFacts facts = FactsOf(1, 1, 1, 0, 1);
+  facts.set_shards(1024);
+  ApiClient api(harness.client.get(), facts);
+  constexpr int kBlocks = 60;
+  for (int block = 0; block < kBlocks; ++block) {
+    std::vector<std::pair<v1::PutBlock, std::string>> puts;
+    for (uint32_t shard = 0; shard < 1024; ++shard) {
+      v1::PutBlock put = api.Block("wide " + std::to_string(block), 1);
+      put.mutable_ref()->set_shard(shard);
+      puts.emplace_back(put, api.Payload(shard, 1));
+    }
+    for (const v1::PutResponse& answer : api.PutAll(puts)) ASSERT_EQ(answer.outcome(), v1::PUT_OUTCOME_STORED);
+  }
+  v1::DescribeRequest describe;
+  describe.set_namespace_fingerprint(api.fingerprint());
+  for (int i = 0; i < 6000; ++i) *describe.add_keys() = OpaqueKey("wide 0");
+  v1::DescribeResponse described;
+  absl::Status status = harness.client->Call("KvStore/Describe", describe, &described);
+  ASSERT_TRUE(status.ok()) << status;
+  ASSERT_EQ(described.answers_size(), 6000);
+  EXPECT_EQ(described.answers(0).shards_size(), 1024);
+  EXPECT_EQ(described.answers(5999).status().code(), static_cast<int>(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(described.answers(5999).status().message(), HasSubstr("another call"));
+  EXPECT_LT(described.ByteSizeLong(), 16 * kMiB);
+  // A list of more than a message takes comes in pages, each of whole blocks, and loses none.
+  v1::ListRequest list;
+  list.set_namespace_fingerprint(api.fingerprint());
+  list.set_limit(65536);
+  std::set<std::string> keys;
+  size_t rows = 0, pages = 0;
+  while (true) {
+    v1::ListResponse page;
+    status = harness.client->Call("KvStore/List", list, &page);
+    ASSERT_TRUE(status.ok()) << status;
+    if (page.blocks_size() == 0) break;
+    ++pages;
+    rows += static_cast<size_t>(page.blocks_size());
+    for (const v1::BlockInfo& info : page.blocks()) keys.insert(info.key());
+    EXPECT_LT(page.ByteSizeLong(), 9 * kMiB);
+    list.set_after(page.blocks(page.blocks_size() - 1).key());
+  }
+  EXPECT_EQ(rows, kBlocks * 1024u);
+  EXPECT_EQ(keys.size(), static_cast<size_t>(kBlocks));
+  EXPECT_GE(pages, 2u);
+}
+
 TEST(ServiceCalls, AdministrationAndVerify) {
   ServiceHarness harness;
   ApiClient api(harness.client.get(), FactsOf(1, 1, 16, 16, 4));

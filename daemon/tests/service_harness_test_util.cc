@@ -19,6 +19,7 @@ ServiceHarness::ServiceHarness(HarnessOptions options) {
   store_options.executor = executor.get();
   store_options.clock = Clock::Real();
   store_options.held_bytes_per_session_max = options.limits.held_bytes_max;
+  store_options.artifacts_bytes_max = options.limits.artifacts_bytes_max;
   ServiceCore::Options core_options{
       .executor = executor.get(), .clock = Clock::Real(), .limits = options.limits, .tiers = {}, .version = "test"};
   auto add = [&](const char* name, uint64_t bytes, PrecisionClass precision, PrecisionClass least) {

@@ -149,6 +149,7 @@ TEST_F(SlowDisk, Describing_gives_up_on_measured_errors_and_answers) {
   auto describe = [this] {
     auto answer = std::make_shared<std::promise<std::vector<Store::Description>>>();
     harness_->store->DescribeWithErrors(harness_->ns, {TestKey(kInCold)}, harness_->clock.NowNs() + 1'000'000'000,
+                                        ~uint64_t{0},
                                         [answer](auto described) { answer->set_value(std::move(described)); });
     return answer->get_future();
   };

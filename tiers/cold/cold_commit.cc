@@ -13,6 +13,8 @@ namespace {
 
 constexpr uint64_t kRecordHeaderFixedBytes = 272;
 constexpr uint64_t kRecordHeaderRunBytes = 16;
+// Whoever was refused comes back within that, or has given up.
+constexpr int64_t kRefusedForNs = 10'000'000'000;
 
 // An upper bound of a record header's serialized length, from its runs alone: their checks cover kCheckedBytesMin each,
 // or more.
@@ -76,7 +78,7 @@ absl::StatusOr<std::vector<ColdTier::DraftExtent>> ColdTier::PlanDraft(const Rec
 }
 
 absl::Status ColdTier::Admit(uint64_t asked, uint64_t bytes) {
-  bool trouble = false;
+  bool trouble = false, no_room = false;
   absl::Status status;
   {
     std::lock_guard lock(mu_);
@@ -92,6 +94,7 @@ absl::Status ColdTier::Admit(uint64_t asked, uint64_t bytes) {
       uint64_t taken = draft_bytes_ + unplaced_bytes_;
       uint64_t free = room > taken ? room - taken : 0;
       if (bytes > free) {
+        no_room = true;
         status = ResourceExhausted("tier {}: {} bytes asked for, {} with overhead; {} of {} free", name(), asked, bytes,
                                    free, segments_->capacity_bytes());
       } else if (!admission_.Take(bytes, options_.clock->NowNs())) {
@@ -100,12 +103,40 @@ absl::Status ColdTier::Admit(uint64_t asked, uint64_t bytes) {
                                    bytes, admission_.rate());
       } else {
         draft_bytes_ += bytes;
+        if (bytes >= refused_bytes_) refused_bytes_ = 0;
       }
     }
   }
   if (trouble) Post([this] { MaybeProbe(); });
-  if (!status.ok() && !trouble) Post([this] { MaybeReclaim(); });
+  if (!status.ok() && !trouble) {
+    Post([this, bytes = no_room ? bytes : 0] {
+      if (bytes > 0) WantRoom(bytes);
+      MaybeReclaim();
+    });
+  }
   return status;
+}
+
+void ColdTier::WantRoom(uint64_t bytes) {
+  {
+    std::lock_guard lock(mu_);
+    int64_t now_ns = options_.clock->NowNs();
+    bool wanted_already = bytes <= refused_bytes_ && now_ns < refused_until_ns_;
+    if (wanted_already && bytes < refused_bytes_) return;
+    if (wanted_already) {
+      refused_until_ns_ = now_ns + kRefusedForNs;
+      return;
+    }
+  }
+  // Nothing is given up for a record that would not fit even then: facts stay, and so do the index and foreign files.
+  uint64_t stays = segments_->used_bytes() - segments_->segment_bytes() + options_.segment_bytes;
+  for (const SegmentPtr& segment : segments_->All()) {
+    if (segment->stream == Stream::kFacts) stays += segment->file->allocated_bytes();
+  }
+  if (stays + bytes > segments_->capacity_bytes()) return;
+  std::lock_guard lock(mu_);
+  refused_bytes_ = bytes;
+  refused_until_ns_ = options_.clock->NowNs() + kRefusedForNs;
 }
 
 void ColdTier::ReturnDraft(uint64_t bytes) {

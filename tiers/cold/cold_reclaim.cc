@@ -45,8 +45,18 @@ VictimScore ScoreOf(const Segment& segment, uint32_t next_id) {
 
 uint64_t ColdTier::FreeTarget() const {
   uint64_t share = static_cast<uint64_t>(static_cast<double>(segments_->capacity_bytes()) * options_.free_fraction);
+  uint64_t refused = 0;
+  {
+    std::lock_guard lock(mu_);
+    if (refused_bytes_ > 0 && options_.clock->NowNs() < refused_until_ns_) {
+      // As it will be counted when it is asked for again.
+      uint64_t needed = refused_bytes_ + draft_bytes_ + unplaced_bytes_;
+      refused = needed - std::min(needed, writer_->open_room_bytes());
+    }
+  }
   // Whoever may not use the reserve needs a segment beside it.
-  return std::max({share, 2 * options_.segment_bytes, options_.segment_bytes + writer_->waiting_bytes()});
+  return std::max(
+      {share, 2 * options_.segment_bytes, options_.segment_bytes + std::max(writer_->waiting_bytes(), refused)});
 }
 
 SegmentPtr ColdTier::ChooseVictim() {

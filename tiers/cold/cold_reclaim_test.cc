@@ -295,6 +295,44 @@ TEST(ColdTier, C23_aLowerCapacityEvictsDown) {
   EXPECT_EQ(rig.tier().Usage().copies, left + 1);
 }
 
+// A record larger than what reclaiming keeps free by itself.
+TEST(ColdTier, ALargeRecordIsMadeRoomFor) {
+  ColdRig rig(32 * kMiB);
+  ASSERT_TRUE(rig.Open().ok());
+  Fill(&rig, 0, 40 * kMiB, 100);
+  for (uint64_t i = 0; i < 12; ++i) {
+    EncodedBlock large = ColdBlock(5000 + i, 7000);
+    ASSERT_GT(large.Layout(RunMask::All()).TotalBytes(), 6 * kMiB);
+    absl::StatusOr<CopyPtr> copy = rig.Put(large);
+    for (int tries = 0; tries < 3 && !copy.ok(); ++tries) {
+      EXPECT_EQ(copy.status().code(), absl::StatusCode::kResourceExhausted);
+      rig.Run();
+      copy = rig.Put(large);
+    }
+    ASSERT_TRUE(copy.ok()) << i << ": " << copy.status();
+    EXPECT_TRUE(rig.Get(*copy, large).ok());
+    ASSERT_LE(rig.memory.UsedBytes(), 32 * kMiB);
+  }
+  EXPECT_GT(rig.events.wholes(), 0u);
+}
+
+TEST(ColdTier, NothingIsGivenUpForWhatCannotFitOrWasGivenUp) {
+  ColdRig rig(32 * kMiB);
+  ASSERT_TRUE(rig.Open().ok());
+  Fill(&rig, 0, 20 * kMiB, 100);
+  EXPECT_FALSE(rig.cold->Reserve(ColdBlock(5000, 40'000).Layout(RunMask::All())).ok());
+  rig.Run();
+  EXPECT_TRUE(rig.events.lost.empty());
+  // Asked for once and never again: the room is made, and not kept for ever.
+  EXPECT_FALSE(rig.cold->Reserve(ColdBlock(5001, 16'000).Layout(RunMask::All())).ok());
+  rig.Run();
+  EXPECT_FALSE(rig.events.lost.empty());
+  rig.clock.AdvanceMs(60'000);
+  size_t lost = rig.events.lost.size();
+  Fill(&rig, 1000, 6 * kMiB, 100);
+  EXPECT_EQ(rig.events.lost.size(), lost);
+}
+
 TEST(ColdTier, ASegmentIsNotRemovedUnderAReader) {
   ColdRig rig(32 * kMiB);
   ASSERT_TRUE(rig.Open().ok());

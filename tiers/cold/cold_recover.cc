@@ -131,7 +131,7 @@ void ColdTier::Recoverer::AddReplayed(ExtentHeader header, bool sealed) {
 }
 
 // A record whose extents are not all there, though their segments are, was on its way when the power went.
-void ColdTier::Recoverer::DropUnacknowledged() {
+absl::Status ColdTier::Recoverer::DropUnacknowledged() {
   for (auto record = replayed_.begin(); record != replayed_.end();) {
     auto current = record++;
     std::vector<ExtentHeader>& extents = current->second.extents;
@@ -139,8 +139,9 @@ void ColdTier::Recoverer::DropUnacknowledged() {
       return std::pair(a.has_record_header, a.place.segment) > std::pair(b.has_record_header, b.place.segment);
     });
     if (current->second.settled || !extents[0].has_record_header) continue;
-    auto row = tier_.index_->Get(RecordKey(current->first));
-    if (row.ok() && row->has_value()) continue;
+    // An index that cannot say whether it was acknowledged is no reason to drop it.
+    FIRN_ASSIGN_OR_RETURN(std::optional<std::string> row, tier_.index_->Get(RecordKey(current->first)));
+    if (row.has_value()) continue;
     for (const ExtentPlace& sibling : extents[0].siblings) {
       // A sibling's segment that is gone has been reclaimed, which only happens to what has settled.
       bool found = std::any_of(extents.begin(), extents.end(),
@@ -157,6 +158,7 @@ void ColdTier::Recoverer::DropUnacknowledged() {
       break;
     }
   }
+  return absl::OkStatus();
 }
 
 // Gives segments that were open when the process ended their footers, and their unused space back. A footer says that

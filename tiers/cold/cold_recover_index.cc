@@ -85,8 +85,8 @@ absl::Status ColdTier::Recoverer::ElectWinners() {
   for (auto& [sequence, record] : replayed_) {
     const RecordNote& note = record.extents[0].note;
     if (!record.extents[0].has_record_header || IsForgotten(sequence, note.identity.namespace_fingerprint)) continue;
-    auto row = tier_.index_->Get(RecordKey(sequence));
-    record.seen = row.ok() && row->has_value();
+    FIRN_ASSIGN_OR_RETURN(std::optional<std::string> row, tier_.index_->Get(RecordKey(sequence)));
+    record.seen = row.has_value();
     if (!record.seen) Elect(sequence, note.identity);
   }
   return absl::OkStatus();

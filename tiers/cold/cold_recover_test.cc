@@ -60,6 +60,27 @@ TEST(ColdTier, C24_aRestartKeepsEverything) {
   ExpectAll(&rig, stored);
 }
 
+TEST(ColdTier, AnIndexThatCannotBeReadDropsNothing) {
+  ColdRig rig(128 * kMiB);
+  ASSERT_TRUE(rig.Open().ok());
+  std::vector<Stored> stored;
+  for (uint64_t i = 0; i < 30; ++i) {
+    EncodedBlock block = ColdBlock(i, 300);
+    auto copy = rig.Put(block);
+    ASSERT_TRUE(copy.ok()) << copy.status();
+    stored.push_back({std::move(block), *copy});
+  }
+  // Many records have planes in segments that the index knows whole, and the rest in one that it does not.
+  rig.Kill();
+  rig.damage_index_gets = true;
+  EXPECT_EQ(rig.Open().code(), absl::StatusCode::kDataLoss);
+  EXPECT_TRUE(rig.recovered.empty());
+  rig.damage_index_gets = false;
+  rig.index.Clear();
+  ASSERT_TRUE(rig.Open().ok());
+  ExpectAll(&rig, stored);
+}
+
 TEST(ColdTier, C24_theIndexIsRebuiltFromTheLogAndResurrectsNothing) {
   ColdRig rig(128 * kMiB, 4 * kMiB);
   ASSERT_TRUE(rig.Open().ok());

@@ -41,7 +41,7 @@ class ColdTier::Recoverer {
     FIRN_RETURN_IF_ERROR(OpenSegments());
     FIRN_RETURN_IF_ERROR(ReadIndexFacts());
     FIRN_RETURN_IF_ERROR(ReadUnindexed());
-    DropUnacknowledged();
+    FIRN_RETURN_IF_ERROR(DropUnacknowledged());
     SealReplayed();
     FIRN_RETURN_IF_ERROR(ElectWinners());
     // All that can fail has been read once: from here on the caller is told.
@@ -65,7 +65,7 @@ class ColdTier::Recoverer {
   absl::Status ReadUnindexed();
   void AddReplayed(ExtentHeader header, bool sealed);
   void ReplayFact(const SegmentPtr& segment, const ExtentHeader& header);
-  void DropUnacknowledged();
+  absl::Status DropUnacknowledged();
   absl::Status ElectWinners();
   void TellFacts();
   absl::Status LoadLocations();

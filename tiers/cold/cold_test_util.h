@@ -47,9 +47,14 @@ class BorrowedIndex final : public KeyValueIndex {
   explicit BorrowedIndex(KeyValueIndex* base) : base_(base) {}
   // Afterwards nothing reaches the index any more, as if the process had ended.
   void Freeze() { frozen_ = true; }
+  // Get finds a damaged block, as where only a part of the index is.
+  void DamageGets() { damaged_ = true; }
   absl::Status Apply(const IndexBatch& batch) override { return frozen_ ? Unavailable("frozen") : base_->Apply(batch); }
   absl::Status Sync() override { return frozen_ ? Unavailable("frozen") : base_->Sync(); }
-  absl::StatusOr<std::optional<std::string>> Get(const std::string& key) override { return base_->Get(key); }
+  absl::StatusOr<std::optional<std::string>> Get(const std::string& key) override {
+    if (damaged_) return DataLoss("damaged");
+    return base_->Get(key);
+  }
   absl::Status Visit(const std::string& first, const std::string& last, const Visitor& visit) override {
     return base_->Visit(first, last, visit);
   }
@@ -59,6 +64,7 @@ class BorrowedIndex final : public KeyValueIndex {
  private:
   KeyValueIndex* const base_;
   std::atomic<bool> frozen_{false};
+  std::atomic<bool> damaged_{false};
 };
 
 // What a store would answer and hear. Keeps everything that `keep` holds.
@@ -133,6 +139,7 @@ class ColdRig : public TierHarness {
     report = ColdRecoveryReport();
     auto borrowed = std::make_unique<BorrowedIndex>(&index);
     borrowed_index = borrowed.get();
+    if (damage_index_gets) borrowed_index->DamageGets();
     ColdRecovery recovery;
     recovery.on_copy = [this](RecoveredCopy copy) { recovered.push_back(std::move(copy)); };
     recovery.on_fact = [this](RecoveredFact fact) { facts.push_back(std::move(fact)); };
@@ -214,6 +221,7 @@ class ColdRig : public TierHarness {
   std::vector<std::string> notices;
   ColdOptions options;
   BorrowedIndex* borrowed_index = nullptr;
+  bool damage_index_gets = false;  // At the next Open.
   std::vector<RecoveredCopy> recovered;
   std::vector<RecoveredFact> facts;
   ColdRecoveryReport report;

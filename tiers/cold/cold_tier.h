@@ -129,6 +129,8 @@ class ColdTier final : public Tier, private LogSink {
   // --- Writing (cold_commit.cc)
   absl::StatusOr<std::vector<DraftExtent>> PlanDraft(const RecordLayout& layout) const;
   absl::Status Admit(uint64_t asked, uint64_t bytes);
+  // What a refused reservation lacked room for, on the queue: reclaiming makes that room, if emptying could.
+  void WantRoom(uint64_t bytes);
   void ReturnDraft(uint64_t bytes);
   std::shared_ptr<void> TakeLargeTurn();  // Null while somebody else has it.
   void SplitProtected(std::vector<DraftExtent>* extents, const RunLengths& lengths, RunMask protect) const;
@@ -226,6 +228,9 @@ class ColdTier final : public Tier, private LogSink {
   uint64_t stored_bytes_ = 0;
   uint64_t draft_bytes_ = 0;
   uint64_t unplaced_bytes_ = 0;  // Committed and not yet settled.
+  // The largest reservation that found no room, until one as large is granted or nobody has come back for a while.
+  uint64_t refused_bytes_ = 0;
+  int64_t refused_until_ns_ = 0;
   std::vector<Tombstone> forgotten_;
   bool forgotten_urgent_ = false;  // Among them is what failed half-way: the log must know at once.
   bool draining_ = false;

@@ -51,7 +51,13 @@ std::shared_ptr<const Artifact> ArtifactTable::Find(const Digest& digest) const 
 void ArtifactTable::Add(std::shared_ptr<const Artifact> artifact) {
   std::lock_guard lock(mu_);
   Digest digest = artifact->digest();
-  artifacts_.emplace(digest, std::move(artifact));
+  uint64_t bytes = artifact->serialized().size();
+  if (artifacts_.emplace(digest, std::move(artifact)).second) bytes_ += bytes;
+}
+
+uint64_t ArtifactTable::bytes() const {
+  std::lock_guard lock(mu_);
+  return bytes_;
 }
 
 Aftermath::~Aftermath() {
@@ -130,9 +136,25 @@ absl::Status StoreImpl::CheckPlanLocked(const NamespaceFacts& facts, const Preci
   }
   for (const TierRule& rule : plan.rules) {
     if (!rule.coding.artifact.IsZero()) FIRN_RETURN_IF_ERROR(CheckArtifact(facts, rule.part, rule.coding));
-    bool known = rule.tier.empty() || std::any_of(options_.tiers.begin(), options_.tiers.end(),
-                                                  [&](const TierConfig& tier) { return tier.name == rule.tier; });
-    if (!known) return InvalidArgument("a rule for tier \"{}\"; the daemon has no such tier", rule.tier);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StoreImpl::CheckPlanNames(const PrecisionPlan& plan) const {
+  auto known = [this](const std::string& name) {
+    return std::any_of(options_.tiers.begin(), options_.tiers.end(),
+                       [&](const TierConfig& tier) { return tier.name == name; });
+  };
+  for (const TierRule& rule : plan.rules) {
+    if (!rule.tier.empty() && !known(rule.tier))
+      return InvalidArgument("a rule for tier \"{}\"; the daemon has no such tier", rule.tier);
+  }
+  for (const auto& [name, target] : plan.tier_target) {
+    if (!known(name)) return InvalidArgument("tier_target names tier \"{}\"; the daemon has no such tier", name);
+  }
+  if (plan.key_method != KeyMethod::kBalancedRotated && !plan.balance.IsZero()) {
+    return InvalidArgument("balance_artifact {} was given; only key_method balanced_rotated uses one",
+                           plan.balance.Hex());
   }
   return absl::OkStatus();
 }
@@ -177,8 +199,9 @@ void StoreImpl::RegisterNamespace(const NamespaceFacts& facts, const PrecisionPl
     std::lock_guard lock(mu_);
     absl::Status plan_ok = CheckPlanLocked(facts, plan);
     auto it = namespace_by_fingerprint_.find(NamespaceFingerprint(facts));
-    bool same =
-        it != namespace_by_fingerprint_.end() && namespaces_[it->second].plan == plan && namespaces_[it->second].saved;
+    bool as_before = it != namespace_by_fingerprint_.end() && namespaces_[it->second].plan == plan;
+    bool same = as_before && namespaces_[it->second].saved;
+    if (plan_ok.ok() && !as_before) plan_ok = CheckPlanNames(plan);
     if (plan_ok.ok() && it == namespace_by_fingerprint_.end() &&
         namespace_by_fingerprint_.size() >= options_.namespaces_max) {
       plan_ok = ResourceExhausted("{} namespaces are registered; at most {}", namespace_by_fingerprint_.size(),
@@ -198,8 +221,14 @@ void StoreImpl::RegisterNamespace(const NamespaceFacts& facts, const PrecisionPl
            if (!written.ok()) return done(written);  // It serves; registering it again writes it again.
            {
              std::lock_guard lock(mu_);
-             if (namespaces_[id].plan == plan) namespaces_[id].saved = true;
+             if (namespaces_[id].removed) {
+               written =
+                   Aborted("the namespace was removed by another call while it was registered; register it again");
+             } else if (namespaces_[id].plan == plan) {
+               namespaces_[id].saved = true;
+             }
            }
+           if (!written.ok()) return done(written);
            done(id);
          });
 }
@@ -232,19 +261,45 @@ std::vector<NamespaceId> StoreImpl::ListNamespaces(std::string_view tenant) cons
   return ids;
 }
 
+absl::Status StoreImpl::CheckArtifactRoomLocked(uint64_t bytes) const {
+  uint64_t limit = options_.artifacts_bytes_max;
+  std::string_view whose = "limits.artifacts";
+  if (std::optional<uint8_t> tier = PersistentTier(); tier.has_value()) {
+    uint64_t share = options_.tiers[*tier].tier->Usage().capacity_bytes / 16;
+    if (share < limit) whose = "1/16 of the persistent tier's capacity";
+    limit = std::min(limit, share);
+  }
+  uint64_t held = artifacts_.bytes() + artifact_bytes_arriving_;
+  if (held + bytes <= limit) return absl::OkStatus();
+  return ResourceExhausted("an artifact of {} bytes was put and {} bytes of artifacts are kept; at most {} in all, {}",
+                           bytes, held, limit, whose);
+}
+
 void StoreImpl::PutArtifact(std::shared_ptr<const Artifact> artifact, absl::AnyInvocable<void(absl::Status)> done) {
-  artifacts_.Add(artifact);
   FactWriter writer;
+  absl::Status room;
+  uint64_t arriving = 0;
   {
     std::lock_guard lock(mu_);
+    bool known = artifacts_.Find(artifact->digest()) != nullptr;
     if (!saved_artifacts_.contains(artifact->digest())) writer = fact_writer_;
+    if (!known) {
+      room = CheckArtifactRoomLocked(artifact->serialized().size());
+      if (room.ok() && writer) artifact_bytes_arriving_ += arriving = artifact->serialized().size();
+      if (room.ok() && !writer) artifacts_.Add(artifact);
+    }
   }
-  if (!writer) return done(absl::OkStatus());
+  if (!room.ok() || !writer) return done(std::move(room));
   writer("artifact", artifact->digest().Hex(), artifact->serialized(),
-         [this, digest = artifact->digest(), done = std::move(done)](absl::Status written) mutable {
-           if (written.ok()) {
+         [this, artifact, arriving, done = std::move(done)](absl::Status written) mutable {
+           {
+             // Known once it is written: what a plan names must be there after a restart.
              std::lock_guard lock(mu_);
-             saved_artifacts_.insert(digest);
+             artifact_bytes_arriving_ -= arriving;
+             if (written.ok()) {
+               artifacts_.Add(artifact);
+               saved_artifacts_.insert(artifact->digest());
+             }
            }
            done(std::move(written));
          });

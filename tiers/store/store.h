@@ -63,9 +63,10 @@ struct StoreOptions {
   uint64_t held_bytes_per_session_max = uint64_t{1} << 30;  // Bytes of removed blocks that one client may keep alive.
   uint64_t puts_in_flight_bytes_max = uint64_t{1} << 30;
   uint32_t pins_per_session_max = 1 << 20;
-  uint32_t namespaces_max = 1024;  // Of all tenants; each takes about 9 KiB of a persistent tier.
-  uint32_t events_kept = 1 << 16;  // Length of the Watch ring.
-  bool promote_on_get = true;      // A get from below the hot tier schedules a promotion.
+  uint64_t artifacts_bytes_max = uint64_t{64} << 20;  // Of all, and 1/16 of the persistent tier's capacity.
+  uint32_t namespaces_max = 1024;                     // Of all tenants; each takes about 9 KiB of a persistent tier.
+  uint32_t events_kept = 1 << 16;                     // Length of the Watch ring.
+  bool promote_on_get = true;                         // A get from below the hot tier schedules a promotion.
 };
 
 struct BlockAddress {
@@ -162,6 +163,9 @@ struct BlockInfo {
   std::vector<CopyInfo> copies;      // Hot to cold.
   std::array<PartErrors, 2> errors;  // Of the finest encode done; NaN where none was.
 };
+
+// At most what a description takes in a message. In memory it takes a few times that.
+inline uint64_t DescribedBytes(const BlockInfo& info) { return 160 + 24 * info.copies.size(); }
 
 struct AuditReport {
   bool consistent = true;
@@ -271,11 +275,14 @@ class Store : public ColdEvents {
   // Errors as far as memory knows them: NaN where only a persistent tier has the block's codes.
   virtual Description Describe(NamespaceId ns, const Digest& key) const = 0;
   // One answer a key, in order, with the errors that persistent tiers remember: their headers are read, which counts as
-  // reads of the tier and not as use of the block. Errors that have not been read at `deadline_ns` stay NaN.
+  // reads of the tier and not as use of the block. Errors that have not been read at `deadline_ns` stay NaN. Keys
+  // behind the one that brings the answer to `bytes_max` (DescribedBytes) get ResourceExhausted.
   virtual void DescribeWithErrors(NamespaceId ns, const std::vector<Digest>& keys, int64_t deadline_ns,
-                                  DescribeDone done) = 0;
-  // Up to `limit` blocks in key order after `after`; empty at the end.
-  virtual std::vector<BlockInfo> List(NamespaceId ns, const std::optional<Digest>& after, size_t limit) const = 0;
+                                  uint64_t bytes_max, DescribeDone done) = 0;
+  // Up to `limit` blocks in key order after `after`, all shards of the last one; empty at the end. No further block
+  // once it has `bytes_max` (DescribedBytes).
+  virtual std::vector<BlockInfo> List(NamespaceId ns, const std::optional<Digest>& after, size_t limit,
+                                      uint64_t bytes_max) const = 0;
   virtual StoreStats Stats() const = 0;
   // Events with sequence > `after`, at most `limit`. `*gap` says that older ones were lost: resynchronize with List.
   virtual std::vector<BlockEvent> Events(uint64_t after, size_t limit, bool* gap) const = 0;

@@ -78,7 +78,8 @@ Store::Description StoreImpl::Describe(NamespaceId ns, const Digest& key) const 
   return DescribeLocked(ns, key);
 }
 
-std::vector<BlockInfo> StoreImpl::List(NamespaceId ns, const std::optional<Digest>& after, size_t limit) const {
+std::vector<BlockInfo> StoreImpl::List(NamespaceId ns, const std::optional<Digest>& after, size_t limit,
+                                       uint64_t bytes_max) const {
   std::lock_guard lock(mu_);
   std::vector<EntryId> chosen;
   if (!CheckNamespaceLocked(ns).ok()) return {};
@@ -94,7 +95,12 @@ std::vector<BlockInfo> StoreImpl::List(NamespaceId ns, const std::optional<Diges
   size_t take = std::min(limit, chosen.size());
   std::partial_sort(chosen.begin(), chosen.begin() + static_cast<ptrdiff_t>(take), chosen.end(), before);
   std::vector<BlockInfo> out;
-  for (size_t i = 0; i < take; ++i) out.push_back(InfoOf(chosen[i]));
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < take; ++i) {
+    if (bytes >= bytes_max && table_.entry(chosen[i]).key != out.back().key) return out;
+    out.push_back(InfoOf(chosen[i]));
+    bytes += DescribedBytes(out.back());
+  }
   if (take > 0) {
     for (size_t i = take; i < chosen.size(); ++i) {
       if (table_.entry(chosen[i]).key == table_.entry(chosen[take - 1]).key) out.push_back(InfoOf(chosen[i]));
@@ -104,13 +110,20 @@ std::vector<BlockInfo> StoreImpl::List(NamespaceId ns, const std::optional<Diges
 }
 
 void StoreImpl::DescribeWithErrors(NamespaceId ns, const std::vector<Digest>& keys, int64_t deadline_ns,
-                                   DescribeDone done) {
+                                   uint64_t bytes_max, DescribeDone done) {
   auto measuring = std::make_shared<Measuring>();
   measuring->deadline_ns = deadline_ns;
   measuring->done = std::move(done);
+  uint64_t bytes = 0;
   for (const Digest& key : keys) {
+    if (bytes >= bytes_max) {
+      measuring->answers.push_back(
+          ResourceExhausted("the answer has {} bytes, its limit; ask about this key in another call", bytes_max));
+      continue;
+    }
     std::lock_guard lock(mu_);
     Description answer = DescribeLocked(ns, key);
+    for (size_t shard = 0; answer.ok() && shard < answer->size(); ++shard) bytes += DescribedBytes((*answer)[shard]);
     for (size_t shard = 0; answer.ok() && shard < answer->size(); ++shard) {
       if (Measured((*answer)[shard].errors)) continue;
       EntryId id = table_.Find({ns, (*answer)[shard].shard, key});

@@ -46,10 +46,12 @@ class ArtifactTable final : public ArtifactSource {
  public:
   std::shared_ptr<const Artifact> Find(const Digest& digest) const override;
   void Add(std::shared_ptr<const Artifact> artifact);
+  uint64_t bytes() const;  // Serialized, of all.
 
  private:
   mutable std::mutex mu_;
-  std::map<Digest, std::shared_ptr<const Artifact>> artifacts_;  // Guarded by mu_.
+  std::map<Digest, std::shared_ptr<const Artifact>> artifacts_;  // Guarded by mu_, as is the next.
+  uint64_t bytes_ = 0;
 };
 
 // What is left to do once the lock is released.
@@ -163,9 +165,10 @@ class StoreImpl final : public Store, public PolicyView {
                absl::AnyInvocable<void(absl::StatusOr<ClassPair>)> done) override;
 
   Description Describe(NamespaceId ns, const Digest& key) const override;
-  void DescribeWithErrors(NamespaceId ns, const std::vector<Digest>& keys, int64_t deadline_ns,
+  void DescribeWithErrors(NamespaceId ns, const std::vector<Digest>& keys, int64_t deadline_ns, uint64_t bytes_max,
                           DescribeDone done) override;
-  std::vector<BlockInfo> List(NamespaceId ns, const std::optional<Digest>& after, size_t limit) const override;
+  std::vector<BlockInfo> List(NamespaceId ns, const std::optional<Digest>& after, size_t limit,
+                              uint64_t bytes_max) const override;
   StoreStats Stats() const override;
   std::vector<BlockEvent> Events(uint64_t after, size_t limit, bool* gap) const override;
   void WhenEvents(uint64_t after, Task wake) override;
@@ -196,7 +199,9 @@ class StoreImpl final : public Store, public PolicyView {
     std::shared_ptr<const Artifact> balance;
     std::vector<TierCodings> codings;  // By tier.
     bool saved = false;                // Where facts are written at all: this plan is.
-    bool removed = false;              // Its number is not given again while the process lives.
+    // Its number is not given again while the process lives: puts, moves and answers on their way may still have it.
+    // What that takes, about 1 KiB and its plan, grows with removals alone, which are for administrators.
+    bool removed = false;
   };
   struct Session {
     std::string tenant;
@@ -252,6 +257,9 @@ class StoreImpl final : public Store, public PolicyView {
   // That a coding's artifact is known, has the namespace's shape and what the coding reads.
   absl::Status CheckArtifact(const NamespaceFacts& facts, Part part, const PartCoding& coding) const;
   absl::Status CheckPlanLocked(const NamespaceFacts& facts, const PrecisionPlan& plan) const;
+  // What a new plan names and gives, beyond what serves: a plan that survived a change of the chain need not pass.
+  absl::Status CheckPlanNames(const PrecisionPlan& plan) const;
+  absl::Status CheckArtifactRoomLocked(uint64_t bytes) const;
 
   // --- store_index.cc: the only places that change copies and entries
   void HoldCopyLocked(EntryId id, uint8_t tier, CopyPtr copy, ClassPair served);
@@ -389,6 +397,7 @@ class StoreImpl final : public Store, public PolicyView {
   std::vector<NamespaceState> namespaces_;  // By NamespaceId; never removed.
   absl::flat_hash_map<Digest, NamespaceId> namespace_by_fingerprint_;
   absl::flat_hash_set<Digest> saved_artifacts_;
+  uint64_t artifact_bytes_arriving_ = 0;  // Of artifacts that are being written, and known once they are.
   absl::flat_hash_map<SessionId, Session> sessions_;
   absl::flat_hash_map<EntryName, PutInFlight> puts_;
   std::deque<RoomWaiter> room_waiters_;

@@ -197,7 +197,7 @@ TEST(StorePromises, DescribingReadsTheErrorsThatOnlyThePersistentTierHas) {
   EXPECT_TRUE(std::isnan(h.store->Describe(h.ns, TestKey(1))->front().errors[0].int4));
   auto describe = [&h](std::vector<Digest> keys) {
     std::optional<std::vector<Store::Description>> answers;
-    h.store->DescribeWithErrors(h.ns, keys, h.clock.NowNs() + 1'000'000'000,
+    h.store->DescribeWithErrors(h.ns, keys, h.clock.NowNs() + 1'000'000'000, ~uint64_t{0},
                                 [&](std::vector<Store::Description> got) { answers = std::move(got); });
     h.Settle();
     EXPECT_TRUE(answers.has_value());
@@ -255,6 +255,45 @@ TEST(StorePromises, ANamespaceThatWasNotWrittenIsWrittenNextTime) {
   EXPECT_EQ(written.size(), 2u) << "once more after the failure, and not again";
 }
 
+std::shared_ptr<const Artifact> ArtifactOf(float mean, uint32_t width) {
+  return *Artifact::CreateBalance(1, 1, width, std::vector<float>(width, mean), std::vector<float>(width, 1));
+}
+
+TEST(StorePromises, ArtifactsAreKeptOnceWrittenAndUpToALimit) {
+  StoreHarness h({.artifacts_bytes_max = 40'000});
+  absl::Status outcome = ResourceExhausted("full");
+  size_t written = 0;
+  h.store->SetFactWriter([&](std::string, std::string, std::vector<uint8_t>, auto done) {
+    ++written;
+    done(outcome);
+  });
+  auto put = [&](const std::shared_ptr<const Artifact>& artifact) {
+    absl::Status status = InternalError("no answer");
+    h.store->PutArtifact(artifact, [&](absl::Status got) { status = std::move(got); });
+    return status;
+  };
+  for (int i = 0; i < 20; ++i) {
+    auto artifact = ArtifactOf(static_cast<float>(i), 1000);  // About 8 KB.
+    EXPECT_EQ(Message(put(artifact)), "full") << "what was not kept counts against nothing";
+    EXPECT_EQ(h.store->artifacts().Find(artifact->digest()), nullptr);
+  }
+  EXPECT_EQ(written, 20u);
+  outcome = absl::OkStatus();
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(put(ArtifactOf(static_cast<float>(i), 1000)).ok());
+  EXPECT_NE(h.store->artifacts().Find(ArtifactOf(0, 1000)->digest()), nullptr);
+  absl::Status refused = put(ArtifactOf(4, 1000));
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(Message(refused).find("at most 40000 in all, limits.artifacts"), std::string::npos) << refused;
+  EXPECT_EQ(written, 24u);
+  EXPECT_TRUE(put(ArtifactOf(3, 1000)).ok()) << "known already";
+  EXPECT_TRUE(put(ArtifactOf(4, 100)).ok()) << "it fits";
+  StoreHarness small({.cold_bytes = 160'000});
+  refused = InternalError("no answer");
+  small.store->PutArtifact(ArtifactOf(0, 2000), [&](absl::Status got) { refused = std::move(got); });
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(Message(refused).find("at most 10000 in all, 1/16 of the persistent tier"), std::string::npos) << refused;
+}
+
 TEST(StorePromises, ARemovedNamespaceIsGoneAndMakesRoomForAnother) {
   StoreHarness h;
   std::map<std::string, std::vector<uint8_t>> facts;
@@ -293,6 +332,47 @@ TEST(StorePromises, ARemovedNamespaceIsGoneAndMakesRoomForAnother) {
   NamespaceId again = h.Register(other);
   EXPECT_NE(again, ns);
   EXPECT_FALSE(h.store->Pin(again, TestKey(1), h.store->OpenSession("tenant")).ok());
+  h.ExpectConsistent();
+}
+
+TEST(StorePromises, APlanNamesWhatThereIs) {
+  StoreHarness h;
+  NamespaceFacts facts = StoreHarness::Facts();
+  facts.model_id = "other";
+  auto start = [&](const PrecisionPlan& plan) {
+    absl::Status status = InternalError("no answer");
+    h.store->RegisterNamespace(facts, plan, [&](absl::StatusOr<NamespaceId> got) { status = got.status(); });
+    return status;
+  };
+  PrecisionPlan elsewhere;
+  elsewhere.tier_target["attic"] = {PrecisionClass::k4Bit, PrecisionClass::k4Bit};
+  absl::Status refused = start(elsewhere);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(Message(refused).find("\"attic\""), std::string::npos) << refused;
+  PrecisionPlan unused;
+  unused.balance = TestKey(1);
+  EXPECT_EQ(start(unused).code(), absl::StatusCode::kInvalidArgument);
+  // One that was given while the chain had the tier stays with its blocks, and may be given again.
+  h.store->RecoverFacts({{"namespace", NamespaceFingerprint(facts).Hex(), SerializeNamespace(facts, elsewhere)}});
+  EXPECT_TRUE(h.store->FindNamespace(NamespaceFingerprint(facts)).ok());
+  EXPECT_TRUE(start(elsewhere).ok());
+}
+
+TEST(StorePromises, ARegistrationThatARemovalOvertookSaysSo) {
+  StoreHarness h;
+  absl::AnyInvocable<void(absl::Status)> write;
+  h.store->SetFactWriter([&](std::string, std::string, std::vector<uint8_t> value, auto done) {
+    if (value.empty()) return done(absl::OkStatus());
+    write = std::move(done);
+  });
+  NamespaceFacts facts = StoreHarness::Facts();
+  facts.model_id = "other";
+  absl::Status registered;
+  h.store->RegisterNamespace(facts, {}, [&](absl::StatusOr<NamespaceId> got) { registered = got.status(); });
+  h.store->RemoveNamespace(*h.store->FindNamespace(NamespaceFingerprint(facts)), [](absl::StatusOr<uint64_t>) {});
+  h.Settle();
+  write(absl::OkStatus());
+  EXPECT_EQ(registered.code(), absl::StatusCode::kAborted) << registered;
   h.ExpectConsistent();
 }
 
