@@ -2,6 +2,7 @@
 
 #include "codecs/fp8/fp8_codec.h"
 #include "codecs/identity/identity_codec.h"
+#include "codecs/ladder/ladder_codec.h"
 #include "codecs/nested/nested_codec.h"
 
 namespace firn {
@@ -13,6 +14,9 @@ constexpr PrecisionClass kLadder[] = {PrecisionClass::k8Bit, PrecisionClass::k4B
 constexpr float kE4m3Tolerance[] = {0.03f};
 constexpr float kE5m2Tolerance[] = {0.06f};
 constexpr float kNestedTolerance[] = {0.009f, 0.12f, 0.5f};
+
+constexpr float kGainTolerance[] = {0.009f, 0.12f, 0.5f};
+constexpr float kTrellisTolerance[] = {0.009f, 0.12f, 0.5f};
 
 constexpr CodecRow kRows[] = {
     {CodecId::kIdentity,
@@ -43,6 +47,12 @@ constexpr CodecRow kRows[] = {
     {CodecId::kNestedToken, "nested_token", TileScope::kHead, true, kLadder, kNestedTolerance, nested::TokenRunBytes,
      nested::TokenMetaOffset, nested::TokenTileTokens, nested::ValidateToken, nested::SurveyToken,
      nested::EncodeTokenReference, nested::DecodeTokenReference, nested::EncodeToken, nested::DecodeToken},
+    {CodecId::kNestedGain, "nested_gain", TileScope::kHead, true, kLadder, kGainTolerance, ladder::RunBytes,
+     ladder::MetaOffset, ladder::GainTileTokens, ladder::Validate, ladder::SurveyGain, ladder::EncodeGainReference,
+     ladder::DecodeGainReference, ladder::EncodeGain, ladder::DecodeGain},
+    {CodecId::kNestedTrellis, "nested_trellis", TileScope::kHead, true, kLadder, kTrellisTolerance, ladder::RunBytes,
+     ladder::MetaOffset, ladder::TrellisTileTokens, ladder::Validate, ladder::SurveyTrellis,
+     ladder::EncodeTrellisReference, ladder::DecodeTrellisReference, ladder::EncodeTrellis, ladder::DecodeTrellis},
 };
 
 }  // namespace

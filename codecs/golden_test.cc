@@ -140,7 +140,9 @@ TEST(GoldenRows, BytesAreWhatTheyWere) {
   std::vector<uint8_t> all;
   RawBlock raw = FixedBlock({"", DType::kFp16, {1, 1, 24, 0, 6}, KeyMethod::kPerChannel, false, 0, 0});
   for (const CodecRow& row : AllCodecs()) {
-    PartCoding coding = TestCodings(row).front();
+    std::vector<PartCoding> codings = TestCodings(row, 24);
+    if (codings.empty()) continue;  // Rows that do not take the width have cases of their own above.
+    PartCoding coding = codings.front();
     TileMemory memory(row, coding, raw.dtype, 24, 6);
     EncodeTile tile;
     tile.coding = &coding;
