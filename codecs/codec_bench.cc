@@ -7,8 +7,8 @@
 // disturbs neither side.
 //
 // Plain names are keys per channel (blocks of K alone); `_rotated` is the calibrated default, keys centred, balanced
-// and rotated and values rotated, per token; `_gain` and `_trellis` are the same with the other nested codes. Usage: codec_bench [--json FILE] [--mib FP16_MIB] [--repeats N] [--only
-// NAME_SUBSTRING]
+// and rotated and values rotated, per token; `_gain` and `_trellis` are the same with the other nested codes. Usage:
+// codec_bench [--json FILE] [--mib FP16_MIB] [--repeats N] [--only NAME_SUBSTRING]
 #include <sys/mman.h>
 #include <time.h>
 

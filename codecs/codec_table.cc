@@ -15,8 +15,8 @@ constexpr float kE4m3Tolerance[] = {0.03f};
 constexpr float kE5m2Tolerance[] = {0.06f};
 constexpr float kNestedTolerance[] = {0.009f, 0.12f, 0.5f};
 
-constexpr float kGainTolerance[] = {0.009f, 0.12f, 0.5f};
-constexpr float kTrellisTolerance[] = {0.009f, 0.12f, 0.5f};
+constexpr float kGainTolerance[] = {0.007f, 0.105f, 0.39f};
+constexpr float kTrellisTolerance[] = {0.0095f, 0.1f, 0.33f};
 
 constexpr CodecRow kRows[] = {
     {CodecId::kIdentity,

@@ -28,9 +28,7 @@ inline uint8_t CodeOf(int32_t steps) {
 
 // Signed, by the code's top bits; at 8 bits the middle of the part.
 constexpr float Signed(uint32_t negative, float magnitude) { return negative != 0 ? -magnitude : magnitude; }
-constexpr float TwoBitLevelOf(uint32_t pair) {
-  return Signed(pair >> 1, static_cast<float>(kTwoBitLevel[pair & 1]));
-}
+constexpr float TwoBitLevelOf(uint32_t pair) { return Signed(pair >> 1, static_cast<float>(kTwoBitLevel[pair & 1])); }
 constexpr float FourBitLevelOf(uint32_t nibble) {
   return Signed(nibble >> 3, static_cast<float>(kFourBitLevel[nibble & 7]));
 }

@@ -32,7 +32,7 @@ alignas(16) inline constexpr std::array<uint8_t, 16> kCellFinder = MakeCellFinde
 
 // x / width = (x * (2^19 / width, rounded upwards)) >> 19 for all x that occur.
 struct CellTables {
-  alignas(16) uint16_t start[8], reciprocal[8], four[8], two[8];
+  alignas(64) uint16_t start[32], reciprocal[32], four[32], two[32];
 };
 constexpr CellTables MakeCellTables() {
   CellTables tables{};
@@ -89,34 +89,35 @@ Survey SurveyGainTarget(const EncodeTile& tile) { return ladder::SurveyGainRefer
 #else
 
 // Codes and sums of one row of steps.
-HWY_INLINE void GainRow(const int16_t* steps, uint32_t width, uint8_t* codes, ladder::RowSums* sums) {
+HWY_INLINE void GainRow(const int16_t* steps, uint32_t width, uint8_t* codes, int64_t* totals) {
   namespace gain = ladder::gain;
   const hn::ScalableTag<int16_t> d16;
   const hn::RebindToUnsigned<decltype(d16)> du16;
   const hn::Rebind<uint8_t, decltype(d16)> d8;
-  const auto finder = hn::BitCast(du16, hn::LoadDup128(hn::Repartition<uint8_t, decltype(d16)>(), gain::kCellFinder.data()));
-  ProductSum squares, two, four;
-  ForStepVectors(
-      width,
-      [&](uint32_t c) HWY_ATTR {
-        const auto z = hn::Load(d16, steps + c);
-        const auto magnitude = hn::Abs(z);
-        const auto a = hn::BitCast(du16, magnitude);
-        const auto inside = hn::And(hn::ShiftRight<4>(a), hn::Set(du16, 31));
-        const auto cell =
-            hn::ShiftRight<5>(hn::Add(inside, hn::TableLookupBytes(finder, hn::ShiftRight<9>(a))));
-        const auto at = ByteIndices(du16, cell);
-        const auto x = hn::Sub(a, EntryOf8(du16, gain::kCells.start, at));
-        const auto part = hn::ShiftRight<3>(hn::MulHigh(x, EntryOf8(du16, gain::kCells.reciprocal, at)));
-        squares.Add(magnitude, magnitude);
-        two.Add(magnitude, hn::BitCast(d16, EntryOf8(du16, gain::kCells.two, at)));
-        four.Add(magnitude, hn::BitCast(d16, EntryOf8(du16, gain::kCells.four, at)));
-        const auto sign = hn::And(hn::ShiftRight<8>(hn::BitCast(du16, z)), hn::Set(du16, 0x80));
-        const auto code = hn::Or(hn::Or(sign, hn::ShiftLeft<4>(cell)), part);
-        hn::StoreU(hn::TruncateTo(d8, code), d8, codes + c);
-      },
-      squares, two, four);
-  *sums = {squares.Total(), two.Total(), four.Total()};
+  const hn::Repartition<uint8_t, decltype(d16)> d_bytes;
+  const auto finder = hn::BitCast(du16, hn::LoadDup128(d_bytes, gain::kCellFinder.data()));
+  const uint32_t lanes = static_cast<uint32_t>(hn::Lanes(d16));
+  std::fill_n(totals, 4, 0);
+  for (uint32_t first = 0; first < width; first += kProductsMax * lanes) {
+    const uint32_t end = HWY_MIN(width, first + kProductsMax * lanes);
+    auto squares = hn::Zero(ProductTag()), twos = squares, fours = squares;
+    for (uint32_t c = first; c < end; c += lanes) {
+      const auto z = hn::Load(d16, steps + c);
+      const auto magnitude = hn::Abs(z);
+      const auto a = hn::BitCast(du16, magnitude);
+      const auto inside = hn::And(hn::ShiftRight<4>(a), hn::Set(du16, 31));
+      const auto cell = hn::ShiftRight<5>(hn::Add(inside, hn::TableLookupBytes(finder, hn::ShiftRight<9>(a))));
+      const auto x = hn::Sub(a, EntryOf8(du16, gain::kCells.start, cell));
+      const auto part = hn::ShiftRight<3>(hn::MulHigh(x, EntryOf8(du16, gain::kCells.reciprocal, cell)));
+      squares = AddProducts(squares, magnitude, magnitude);
+      twos = AddProducts(twos, magnitude, hn::BitCast(d16, EntryOf8(du16, gain::kCells.two, cell)));
+      fours = AddProducts(fours, magnitude, hn::BitCast(d16, EntryOf8(du16, gain::kCells.four, cell)));
+      const auto sign = hn::And(hn::ShiftRight<8>(hn::BitCast(du16, z)), hn::Set(du16, 0x80));
+      const auto code = hn::Or(hn::Or(sign, hn::ShiftLeft<4>(cell)), part);
+      hn::StoreU(hn::TruncateTo(d8, code), d8, codes + c);
+    }
+    AddToTotals(squares, twos, fours, totals);
+  }
 }
 
 template <PrecisionClass kPrecision>
@@ -156,9 +157,9 @@ class GainLevels {
 void EncodeGainTarget(const EncodeTile& tile) {
   WithFloatType(tile.in, [&](auto in) HWY_ATTR {
     EncodeLadderRows(in, tile, ladder::gain::kLimits, kLadderBatch,
-                     [&](const int16_t* steps, uint32_t rows, uint8_t* codes, ladder::RowSums* sums, uint8_t*) HWY_ATTR {
-                       for (uint32_t r = 0; r < rows; ++r, steps += tile.width, codes += tile.width) {
-                         GainRow(steps, tile.width, codes, &sums[r]);
+                     [&](const int16_t* steps, uint32_t count, uint8_t* codes, RowBatch& rows) HWY_ATTR {
+                       for (uint32_t r = 0; r < count; ++r, steps += tile.width, codes += tile.width) {
+                         GainRow(steps, tile.width, codes, rows.sums[r]);
                        }
                      });
   });
@@ -168,7 +169,8 @@ void DecodeGainTarget(const DecodeTile& tile) {
   WithFloatType(tile.out, [&](auto out) HWY_ATTR {
     WithPrecision(tile.precision, [&](auto precision) HWY_ATTR {
       GainLevels<decltype(precision)::value> levels;
-      DecodeLadderRows(out, tile, [](uint8_t*, uint8_t) {}, levels);
+      DecodeLadderRows(
+          out, tile, [](uint8_t*, uint8_t) {}, levels);
     });
   });
 }

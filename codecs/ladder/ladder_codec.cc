@@ -34,8 +34,7 @@ uint32_t TrellisTileTokens(const PartCoding&, uint32_t width, uint32_t) {
 }
 
 absl::Status Validate(const PartCoding& coding, DType, uint32_t width) {
-  constexpr uint8_t kFlags =
-      PartCoding::kRotated | PartCoding::kCentred | PartCoding::kBalanced | PartCoding::kPreRope;
+  constexpr uint8_t kFlags = PartCoding::kRotated | PartCoding::kCentred | PartCoding::kBalanced | PartCoding::kPreRope;
   if ((coding.flags & ~kFlags) != 0 || (coding.flags & PartCoding::kRotated) == 0) {
     return InvalidArgument("a ladder code with flags {:#x}; it has {:#x}, and is always rotated", coding.flags, kFlags);
   }

@@ -73,7 +73,7 @@ inline int32_t ScaleCodeOf(float scale) {
 struct RowScale {
   uint8_t code = 0;
   float stored = 0;   // FP32 metadata: the scale. Otherwise that of the code.
-  float inverse = 0;  // 2048 / scale of the (prescaled) row; 0 for a row of zeros.
+  float inverse = 0;  // 2048 / scale of the (prescaled) row; 0 for rows of zeros and rows that do not fit.
 };
 
 inline float WantedScale(float square_sum, float magnitude_max, uint32_t width, const RowLimits& limits) {
@@ -87,7 +87,7 @@ inline RowScale ByteScale(float square_sum, float magnitude_max, uint32_t width,
   int32_t code = ScaleCodeOf(WantedScale(square_sum, magnitude_max, width, limits));
   auto byte = static_cast<uint8_t>(std::clamp(code, 1, kScaleCodeMax));
   float stored = ScaleOfCode(byte);
-  return {byte, stored, static_cast<float>(kUnit) / stored};
+  return {byte, stored, code > kScaleCodeMax ? 0.0f : static_cast<float>(kUnit) / stored};
 }
 
 // Rows whose scale is stored in FP32 are first multiplied by 2^-e, e the exponent of their largest magnitude, so that

@@ -1,6 +1,7 @@
 // Rows of the codes "gain" and "trellis" in vectors: from source values to steps, and from scaled levels to values.
 //
-// A per-target header: include it after hwy/foreach_target.h. Rows are multiples of 64 values, so all vectors are whole.
+// A per-target header: include it after hwy/foreach_target.h. Rows are multiples of 64 values, so all vectors are
+// whole.
 
 #if defined(FIRN_CODECS_LADDER_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FIRN_CODECS_LADDER_ROWS_INL_H_
@@ -56,21 +57,6 @@ HWY_INLINE uint32_t FirstStrideInMemory(uint32_t rotation) {
   return in_registers < rotation ? in_registers : 0;
 }
 
-template <class In>
-HWY_INLINE void SteppedTransform(In in, const typename In::Lane* source, uint32_t width, uint32_t rotation,
-                                 const SignedChannels& channels, float* row) {
-  const hn::ScalableTag<float> df;
-  const float *means = channels.means(), *scales = channels.scales();
-  RotateRow(
-      df, width, rotation,
-      [&](size_t c) HWY_ATTR {
-        return hn::Mul(hn::Sub(LoadAsFloat(df, in, source + c), hn::Load(df, means + c)), hn::Load(df, scales + c));
-      },
-      [&](size_t c, hn::Vec<decltype(df)> v) HWY_ATTR { hn::Store(v, df, row + c); });
-  const uint32_t stride = FirstStrideInMemory(rotation);
-  if (stride > 0) RotateMemory(row, width, rotation, stride);
-}
-
 // Halves added until one lane is left.
 template <class DF>
 HWY_INLINE float FoldedSum(DF df, hn::Vec<DF> v) {
@@ -106,87 +92,209 @@ HWY_INLINE void MeasureRow(const float* row, uint32_t width, float* square_sum, 
   *magnitude_max = hn::GetLane(hn::BitCast(df, hn::MaxOfLanes(di, most)));
 }
 
-// The scale of a rotated row, which FP32 scales prescale in place.
-HWY_INLINE ladder::RowScale ScaleRow(MetaType type, const ladder::RowLimits& limits, uint32_t width, float square_sum,
-                                     float magnitude_max, float* row) {
-  if (HWY_LIKELY(type != MetaType::kFp32)) return ladder::ByteScale(square_sum, magnitude_max, width, limits);
+template <class In>
+HWY_INLINE void SignAndRotate(In in, const typename In::Lane* source, uint32_t width, uint32_t rotation,
+                              const SignedChannels& channels, float* row) {
   const hn::ScalableTag<float> df;
-  const int32_t exponent = ladder::PrescaleExponent(magnitude_max);
-  const auto factor = hn::Set(df, ladder::PowerOfTwo(-exponent));
-  for (uint32_t c = 0; c < width; c += static_cast<uint32_t>(hn::Lanes(df))) {
-    hn::Store(hn::Mul(hn::Load(df, row + c), factor), df, row + c);
-  }
-  MeasureRow(row, width, &square_sum, &magnitude_max);
-  return ladder::FloatScale(square_sum, magnitude_max, exponent, width, limits);
+  const float *means = channels.means(), *scales = channels.scales();
+  RotateRow(
+      df, width, rotation,
+      [&](size_t c) HWY_ATTR {
+        return hn::Mul(hn::Sub(LoadAsFloat(df, in, source + c), hn::Load(df, means + c)), hn::Load(df, scales + c));
+      },
+      [&](size_t c, hn::Vec<decltype(df)> v) HWY_ATTR { hn::Store(v, df, row + c); });
+  const uint32_t stride = FirstStrideInMemory(rotation);
+  if (stride > 0) RotateMemory(row, width, rotation, stride);
 }
 
-// Adding a number whose unit is 1 rounds to the nearest integer, ties to even, and leaves it in the low half.
-HWY_INLINE void StepsOfRow(const float* row, uint32_t width, float inverse, const ladder::RowLimits& limits,
-                           int16_t* steps) {
+// What is known of some rows; whole vectors of it may be written.
+constexpr size_t kRowsSlack = 16;
+struct RowBatch {
+  static constexpr size_t kRows = 64 + kRowsSlack;
+  float square_sums[kRows], magnitudes[kRows], stored[kRows], inverses[kRows];
+  int32_t codes[kRows];
+  int64_t sums[kRows][4];  // As ladder::RowSums: squares, products of 2 and of 4 bits, and nothing.
+  uint8_t starts[kRows] = {};
+};
+
+// ladder::ByteScale and ladder::SurveyRow of `count` rows from `first`.
+HWY_INLINE void ByteScales(RowBatch& rows, uint32_t first, uint32_t count, uint32_t width,
+                           const ladder::RowLimits& limits, Survey* survey) {
+  const hn::ScalableTag<float> df;
+  const hn::RebindToSigned<decltype(df)> di;
+  const uint32_t lanes = static_cast<uint32_t>(hn::Lanes(df));
+  const auto zero = hn::Zero(df);
+  for (uint32_t r = first; r < first + count; r += lanes) {
+    const auto most = hn::LoadU(df, rows.magnitudes + r);
+    const auto rms = hn::Sqrt(hn::Div(hn::LoadU(df, rows.square_sums + r), hn::Set(df, static_cast<float>(width))));
+    const auto wanted =
+        hn::Max(hn::Mul(rms, hn::Set(df, ladder::kRmsPart)), hn::Mul(most, hn::Set(df, limits.inverse_reach)));
+    const auto rounded = hn::ShiftRight<20>(hn::Add(hn::BitCast(di, wanted), hn::Set(di, 0xFFFFF)));
+    const auto code = hn::Sub(rounded, hn::Set(di, 112 << 3));
+    const auto byte = hn::Min(hn::Max(code, hn::Set(di, 1)), hn::Set(di, ladder::kScaleCodeMax));
+    const auto is_zero = hn::Eq(most, zero);
+    const auto bits = hn::ShiftLeft<20>(hn::Add(byte, hn::Set(di, 112 << 3)));
+    const auto stored = hn::BitCast(df, bits);
+    const auto inverse = hn::Div(hn::Set(df, static_cast<float>(ladder::kUnit)), stored);
+    const auto fits_byte = hn::RebindMask(df, hn::Lt(code, hn::Set(di, ladder::kScaleCodeMax + 1)));
+    hn::StoreU(hn::IfThenElseZero(hn::AndNot(is_zero, fits_byte), inverse), df, rows.inverses + r);
+    hn::StoreU(hn::IfThenZeroElse(hn::RebindMask(di, is_zero), byte), di, rows.codes + r);
+    if (survey == nullptr) continue;
+    const auto in = hn::FirstN(df, first + count - r);
+    const auto fits = hn::Le(most, hn::Set(df, ladder::kMagnitudeMax));
+    const auto held = hn::Or(is_zero, hn::RebindMask(df, hn::Eq(code, byte)));
+    survey->out_of_range |= !hn::AllFalse(df, hn::AndNot(fits, in));
+    survey->needs_float |= !hn::AllFalse(df, hn::And(hn::AndNot(held, fits), in));
+  }
+}
+
+// The scales of rows that prescale: one at a time, in place.
+HWY_INLINE void FloatScales(RowBatch& rows, uint32_t first, uint32_t count, uint32_t width,
+                            const ladder::RowLimits& limits, Survey* survey, float* values) {
+  const hn::ScalableTag<float> df;
+  for (uint32_t r = first; r < first + count; ++r, values += width) {
+    float square_sum = rows.square_sums[r], magnitude_max = rows.magnitudes[r];
+    if (survey != nullptr) {
+      survey->Join(ladder::SurveyRow(square_sum, magnitude_max, width, MetaType::kFp32, limits));
+    }
+    const int32_t exponent = ladder::PrescaleExponent(magnitude_max);
+    const auto factor = hn::Set(df, ladder::PowerOfTwo(-exponent));
+    for (uint32_t c = 0; c < width; c += static_cast<uint32_t>(hn::Lanes(df))) {
+      hn::Store(hn::Mul(hn::Load(df, values + c), factor), df, values + c);
+    }
+    MeasureRow(values, width, &square_sum, &magnitude_max);
+    const ladder::RowScale scale = ladder::FloatScale(square_sum, magnitude_max, exponent, width, limits);
+    rows.stored[r] = scale.stored, rows.inverses[r] = scale.inverse;
+  }
+}
+
+// ladder::RoundedWithin.
+template <class DF>
+HWY_INLINE hn::Vec<hn::RebindToSigned<DF>> RoundedWithin(DF df, hn::Vec<DF> value, float most) {
+  const auto within = hn::Min(hn::Max(value, hn::Zero(df)), hn::Set(df, most));
+  const auto bits = hn::BitCast(hn::RebindToSigned<DF>(), hn::Add(within, hn::Set(df, 0x1.8p23f)));
+  return hn::And(bits, hn::Set(hn::RebindToSigned<DF>(), 0xFF));
+}
+
+// ladder::WriteMeta of `count` rows; returns the end.
+HWY_INLINE uint8_t* WriteMetaRows(const RowBatch& rows, uint32_t count, MetaType type, float gain_part, uint8_t* to) {
+  const hn::ScalableTag<float> df;
+  const hn::RebindToSigned<decltype(df)> di;
+  alignas(64) float squares[16], two[16], four[16];
+  alignas(64) int32_t two_codes[16], four_codes[16];
+  for (uint32_t first = 0; first < count; first += 16) {
+    for (uint32_t i = 0; i < 16; ++i) {
+      const int64_t* sums = rows.sums[first + i];
+      squares[i] = static_cast<float>(sums[0]);
+      two[i] = static_cast<float>(std::max<int64_t>(sums[1], 1));
+      four[i] = static_cast<float>(std::max<int64_t>(sums[2], 1));
+    }
+    for (uint32_t i = 0; i < 16; i += static_cast<uint32_t>(hn::Lanes(df))) {
+      const auto square = hn::Load(df, squares + i);
+      const auto two_gain = hn::Div(hn::Mul(square, hn::Set(df, gain_part)), hn::Load(df, two + i));
+      const auto four_gain = hn::Div(square, hn::Load(df, four + i));
+      const auto two_steps = hn::Mul(hn::Sub(two_gain, hn::Set(df, 0.70f)), hn::Set(df, 50.0f));
+      const auto four_steps = hn::Mul(hn::Sub(four_gain, hn::Set(df, 0.875f)), hn::Set(df, 1024.0f));
+      hn::Store(hn::ShiftLeft<2>(RoundedWithin(df, two_steps, 63.0f)), di, two_codes + i);
+      hn::Store(RoundedWithin(df, four_steps, 255.0f), di, four_codes + i);
+    }
+    for (uint32_t i = 0; i < HWY_MIN(16u, count - first); ++i) {
+      if (HWY_LIKELY(type != MetaType::kFp32)) {
+        *to++ = static_cast<uint8_t>(rows.codes[first + i]);
+      } else {
+        StoreLe<float>(to, rows.stored[first + i]);
+        to += 4;
+      }
+      *to++ = static_cast<uint8_t>(two_codes[i] | rows.starts[first + i]);
+      *to++ = static_cast<uint8_t>(four_codes[i]);
+    }
+  }
+  return to;
+}
+
+// Adding a number whose unit is 1 rounds to the nearest integer, ties to even, and leaves it in the low half. No row
+// that fits its scale has more than 7373 steps.
+HWY_INLINE void StepsOfRow(const float* row, uint32_t width, float inverse, int16_t* steps) {
   const hn::ScalableTag<float> df;
   const hn::RebindToUnsigned<decltype(df)> du;
   const hn::Rebind<uint16_t, decltype(df)> du16;
   const auto factor = hn::Set(df, inverse), unit_one = hn::Set(df, 0x1.8p23f);
-  const auto most = hn::Set(df, limits.steps_max), least = hn::Set(df, -limits.steps_max);
   for (uint32_t c = 0; c < width; c += static_cast<uint32_t>(hn::Lanes(df))) {
-    const auto position = hn::Min(hn::Max(hn::Mul(hn::Load(df, row + c), factor), least), most);
-    const auto bits = hn::BitCast(du, hn::Add(position, unit_one));
+    const auto bits = hn::BitCast(du, hn::Add(hn::Mul(hn::Load(df, row + c), factor), unit_one));
     hn::StoreU(hn::TruncateTo(du16, bits), du16, reinterpret_cast<uint16_t*>(steps + c));
   }
 }
 
-// Sums of products of 16-bit integers, exact: 32-bit sums are emptied into a 64-bit one before they can overflow.
-class ProductSum {
- public:
-  using D16 = hn::ScalableTag<int16_t>;
-  using D32 = hn::Repartition<int32_t, D16>;
-  // At most this many calls of Add between two of Flush, with factors of at most 7373.
-  static constexpr uint32_t kAddsMax = 16;
+// Sums of products of 16-bit integers, exact: 32-bit sums are emptied into 64-bit ones before they can overflow. With
+// factors of at most 7373 that is after kProductsMax calls of AddProducts, which add two products to a lane.
+constexpr uint32_t kProductsMax = 4;
+using StepTag = hn::ScalableTag<int16_t>;
+using ProductTag = hn::Repartition<int32_t, StepTag>;
 
-  HWY_INLINE ProductSum()
-      : sum_(hn::Zero(D32())), high_(hn::Zero(D32())), total_(hn::Zero(hn::Repartition<int64_t, D16>())) {}
-  HWY_INLINE void Add(hn::Vec<D16> a, hn::Vec<D16> b) { sum_ = hn::ReorderWidenMulAccumulate(D32(), a, b, sum_, high_); }
-  HWY_INLINE void Flush() {
-    const hn::Repartition<int64_t, D16> d64;
-    const hn::Half<D32> half;
-    sum_ = hn::Add(sum_, high_);
-    total_ = hn::Add(total_, hn::Add(hn::PromoteTo(d64, hn::LowerHalf(half, sum_)),
-                                     hn::PromoteTo(d64, hn::UpperHalf(half, sum_))));
-    sum_ = high_ = hn::Zero(D32());
-  }
-  HWY_INLINE int64_t Total() const {
-    const hn::Repartition<int64_t, D16> d64;
-    return hn::GetLane(hn::SumOfLanes(d64, total_));
-  }
+HWY_INLINE hn::Vec<ProductTag> AddProducts(hn::Vec<ProductTag> sum, hn::Vec<StepTag> a, hn::Vec<StepTag> b) {
+  auto high = hn::Zero(ProductTag());
+  sum = hn::ReorderWidenMulAccumulate(ProductTag(), a, b, sum, high);
+  return hn::Add(sum, high);
+}
 
- private:
-  hn::Vec<D32> sum_, high_;
-  hn::Vec<hn::Repartition<int64_t, D16>> total_;
-};
-
-// Calls body(c) for the vectors of 16-bit integers of a row, and flushes the sums of products as often as they need it.
-template <class Body, class... Sums>
-HWY_INLINE void ForStepVectors(uint32_t width, const Body& body, Sums&... sums) {
-  const uint32_t lanes = static_cast<uint32_t>(hn::Lanes(ProductSum::D16()));
-  for (uint32_t first = 0; first < width; first += ProductSum::kAddsMax * lanes) {
-    const uint32_t end = HWY_MIN(width, first + ProductSum::kAddsMax * lanes);
-    for (uint32_t c = first; c < end; c += lanes) body(c);
-    (sums.Flush(), ...);
+// Adds the lanes of each block of four to four totals.
+template <class D>
+HWY_INLINE void AddBlocks(D d, hn::Vec<D> v, int64_t* totals) {
+  if constexpr (hn::MaxLanes(D()) > 8) {
+    const hn::Half<D> half;
+    const hn::Rebind<int64_t, hn::Half<D>> d64;
+    const auto sum = hn::Add(hn::PromoteTo(d64, hn::LowerHalf(half, v)), hn::PromoteTo(d64, hn::UpperHalf(half, v)));
+    const hn::Half<decltype(d64)> d4;
+    const auto four = hn::Add(hn::LowerHalf(d4, sum), hn::UpperHalf(d4, sum));
+    hn::StoreU(hn::Add(four, hn::LoadU(d4, totals)), d4, totals);
+  } else {
+    alignas(64) int32_t lanes[hn::MaxLanes(D())];
+    hn::Store(v, d, lanes);
+    for (size_t i = 0; i < hn::MaxLanes(D()); ++i) totals[i % 4] += lanes[i];
   }
 }
 
-// Entry `index` of eight 16-bit integers, index 0 to 7 in 16-bit lanes.
+// Adds the lanes of three sums to the first three of four totals.
+HWY_INLINE void AddToTotals(hn::Vec<ProductTag> a, hn::Vec<ProductTag> b, hn::Vec<ProductTag> c, int64_t* totals) {
+  const ProductTag d32;
+  const hn::Repartition<int64_t, ProductTag> d64;
+  const auto zero = hn::Zero(d32);
+  const auto ab = hn::BitCast(d64, hn::Add(hn::InterleaveLower(d32, a, b), hn::InterleaveUpper(d32, a, b)));
+  const auto c0 = hn::BitCast(d64, hn::Add(hn::InterleaveLower(d32, c, zero), hn::InterleaveUpper(d32, c, zero)));
+  const auto low = hn::BitCast(d32, hn::InterleaveLower(d64, ab, c0));
+  const auto high = hn::BitCast(d32, hn::InterleaveUpper(d64, ab, c0));
+  AddBlocks(d32, hn::Add(low, high), totals);
+}
+
+// Entry 8 * row + column of a table, row 0 to 3, column 0 to 7; `row_bits` is 8 * row and perhaps bits above 31.
 template <class D16>
-HWY_INLINE hn::Vec<D16> ByteIndices(D16 d16, hn::Vec<D16> index) {
-  return hn::Or(hn::Mul(index, hn::Set(d16, 0x0202)), hn::Set(d16, 0x0100));
+HWY_INLINE hn::Vec<D16> EntryOf32(D16 d16, const uint16_t* table, hn::Vec<D16> row_bits, hn::Vec<D16> column) {
+#if HWY_TARGET <= HWY_AVX3
+  return hn::Vec<D16>{_mm512_permutexvar_epi16(hn::Or(row_bits, column).raw, hn::Load(d16, table).raw)};
+#else
+  const auto row = hn::And(row_bits, hn::Set(d16, 24));
+  const auto at = hn::Or(hn::Mul(column, hn::Set(d16, 0x0202)), hn::Set(d16, 0x0100));
+  auto value = hn::TableLookupBytes(hn::LoadDup128(d16, table), at);
+  for (uint16_t other = 8; other < 32; other += 8) {
+    const auto entry = hn::TableLookupBytes(hn::LoadDup128(d16, table + other), at);
+    value = hn::IfThenElse(hn::Eq(row, hn::Set(d16, other)), entry, value);
+  }
+  return value;
+#endif
 }
-template <class D16, class T>
-HWY_INLINE hn::Vec<D16> EntryOf8(D16 d16, const T* table, hn::Vec<D16> byte_indices) {
-  return hn::TableLookupBytes(hn::LoadDup128(d16, reinterpret_cast<const hn::TFromD<D16>*>(table)), byte_indices);
+// Entry `column`, 0 to 7, of a table of which only row 0 counts.
+template <class D16>
+HWY_INLINE hn::Vec<D16> EntryOf8(D16 d16, const uint16_t* table, hn::Vec<D16> column) {
+#if HWY_TARGET <= HWY_AVX3
+  return EntryOf32(d16, table, column, column);
+#else
+  const auto at = hn::Or(hn::Mul(column, hn::Set(d16, 0x0202)), hn::Set(d16, 0x0100));
+  return hn::TableLookupBytes(hn::LoadDup128(d16, table), at);
+#endif
 }
 
-// Encodes a tile, `group` rows together. code_rows(steps, rows, codes, sums, starts) makes codes of rows of steps, each
-// row `width` values behind the one before.
+// Encodes a tile, `group` rows together, at most 64. code_rows(steps, count, codes, rows) makes codes, sums and starts
+// of rows of steps, each row `width` values behind the one before.
 template <class In, class CodeRows>
 HWY_INLINE void EncodeLadderRows(In in, const EncodeTile& tile, const ladder::RowLimits& limits, uint32_t group,
                                  const CodeRows& code_rows) {
@@ -195,48 +303,46 @@ HWY_INLINE void EncodeLadderRows(In in, const EncodeTile& tile, const ladder::Ro
   const uint32_t batch = std::clamp<uint32_t>(kLadderInlineBatch / width, 1, kLadderBatch);
   const MetaType type = tile.coding->meta_type;
   const SignedChannels channels(tile.transform, tile.transform.encode_scale, width);
-  InlineBuffer<float, kLadderInlineBatch> rows(size_t{batch} * width);
+  InlineBuffer<float, kLadderInlineBatch> values(size_t{batch} * width);
   InlineBuffer<int16_t, kGroupMax * 128> steps(size_t{group} * width);
   InlineBuffer<uint8_t, kGroupMax * 128> codes(size_t{group} * width);
-  ladder::RowScale scales[kGroupMax];
-  ladder::RowSums sums[kGroupMax];
-  uint8_t starts[kGroupMax] = {};
-  float square_sums[kLadderBatch], magnitudes[kLadderBatch];
+  RowBatch rows;
   PlaneRows<uint8_t> planes{tile.run(RunKind::kP2), tile.run(RunKind::kP4), tile.run(RunKind::kP8)};
   uint8_t* meta = tile.run(RunKind::kMeta);
   const auto* source = reinterpret_cast<const typename In::Lane*>(tile.source);
+  Survey survey;
+  Survey* const wanted_survey = tile.survey != nullptr ? &survey : nullptr;
   for (uint32_t first = 0; first < tile.tokens; first += group) {
     const uint32_t count = HWY_MIN(group, tile.tokens - first);
     for (uint32_t begun = 0; begun < count; begun += batch) {
       const uint32_t together = HWY_MIN(batch, count - begun);
       for (uint32_t r = 0; r < together; ++r, source += width) {
         for (size_t line = 0; line < width * sizeof(*source); line += 64) PrefetchAhead(source, line + kPrefetchBytes);
-        float* row = rows.data() + size_t{r} * width;
-        SteppedTransform(in, source, width, rotation, channels, row);
-        MeasureRow(row, width, &square_sums[r], &magnitudes[r]);
-      }
-      if (tile.survey != nullptr) {
-        const auto* values = source - size_t{together} * width;
-        const float most = MagnitudeMax(in, values, size_t{together} * width);
-        tile.survey->non_finite |= !(most < std::numeric_limits<float>::infinity());
+        SignAndRotate(in, source, width, rotation, channels, values.data() + size_t{r} * width);
       }
       for (uint32_t r = 0; r < together; ++r) {
-        float* row = rows.data() + size_t{r} * width;
-        if (tile.survey != nullptr) {
-          tile.survey->Join(ladder::SurveyRow(square_sums[r], magnitudes[r], width, type, limits));
-        }
-        ladder::RowScale& scale = scales[begun + r];
-        scale = ScaleRow(type, limits, width, square_sums[r], magnitudes[r], row);
-        StepsOfRow(row, width, scale.inverse, limits, steps.data() + size_t{begun + r} * width);
+        MeasureRow(values.data() + size_t{r} * width, width, &rows.square_sums[begun + r], &rows.magnitudes[begun + r]);
+      }
+      if (tile.survey != nullptr) {
+        const float most = MagnitudeMax(in, source - size_t{together} * width, size_t{together} * width);
+        survey.non_finite |= !(most < std::numeric_limits<float>::infinity());
+      }
+      if (HWY_LIKELY(type != MetaType::kFp32)) {
+        ByteScales(rows, begun, together, width, limits, wanted_survey);
+      } else {
+        FloatScales(rows, begun, together, width, limits, wanted_survey, values.data());
+      }
+      for (uint32_t r = 0; r < together; ++r) {
+        StepsOfRow(values.data() + size_t{r} * width, width, rows.inverses[begun + r],
+                   steps.data() + size_t{begun + r} * width);
       }
     }
-    code_rows(steps.data(), count, codes.data(), sums, starts);
-    for (uint32_t r = 0; r < count; ++r) {
-      meta = ladder::WriteMeta(meta, type, scales[r], sums[r], ladder::GainPart(tile.part), starts[r]);
-    }
+    code_rows(steps.data(), count, codes.data(), rows);
+    meta = WriteMetaRows(rows, count, type, ladder::GainPart(tile.part), meta);
     PackRows(codes.data(), width, count, width, planes);
     planes.Skip(width, count);
   }
+  if (tile.survey != nullptr) tile.survey->Join(survey);
 }
 
 template <class In>
@@ -249,8 +355,8 @@ Survey SurveyLadderRows(In in, const EncodeTile& tile, const ladder::RowLimits& 
   for (uint32_t t = 0; t < tile.tokens; ++t, source += width) {
     const float most = MagnitudeMax(in, source, width);
     if (!(most < std::numeric_limits<float>::infinity())) return Survey{.non_finite = true};
-    SteppedTransform(in, source, width, rotation, channels, row.data());
     float square_sum, magnitude_max;
+    SignAndRotate(in, source, width, rotation, channels, row.data());
     MeasureRow(row.data(), width, &square_sum, &magnitude_max);
     survey.Join(ladder::SurveyRow(square_sum, magnitude_max, width, tile.coding->meta_type, limits));
   }

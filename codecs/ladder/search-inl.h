@@ -35,14 +35,19 @@ HWY_INLINE void StoreBlocks(D8 d8, hn::Vec<D8> v, uint8_t* to, size_t stride) {
 template <class D8>
 HWY_INLINE void Transpose16(D8 d8, const uint8_t* from, size_t from_stride, uint8_t* to, size_t to_stride) {
   hn::Vec<D8> rows[16], next[16];
+  HWY_UNROLL(16)
   for (size_t i = 0; i < 16; ++i) rows[i] = hn::LoadU(d8, from + i * from_stride);
+  HWY_UNROLL(4)
   for (int stage = 0; stage < 4; ++stage) {
+    HWY_UNROLL(8)
     for (size_t i = 0; i < 8; ++i) {
       next[2 * i] = hn::InterleaveLower(d8, rows[i], rows[i + 8]);
       next[2 * i + 1] = hn::InterleaveUpper(d8, rows[i], rows[i + 8]);
     }
+    HWY_UNROLL(16)
     for (size_t i = 0; i < 16; ++i) rows[i] = next[i];
   }
+  HWY_UNROLL(16)
   for (size_t i = 0; i < 16; ++i) StoreBlocks(d8, rows[i], to + i * to_stride, 16 * to_stride);
 }
 
@@ -57,23 +62,34 @@ HWY_INLINE void TransposeBytes(const uint8_t* from, size_t from_stride, size_t r
   }
 }
 
-// Entry `index` of the 64 metrics, index 0 to 63.
-template <class D8>
-HWY_INLINE hn::Vec<D8> MetricAt(D8 d8, hn::Vec<D8> index) {
-  const uint8_t* metric = ladder::trellis::kMetric.data();
+// The 64 metrics; At takes indices from 0 to 63.
+class MetricTable {
+ public:
+  using D8 = hn::ScalableTag<uint8_t>;
 #if HWY_TARGET <= HWY_AVX3_DL
-  return hn::Vec<D8>{_mm512_permutexvar_epi8(index.raw, hn::LoadU(d8, metric).raw)};
-#else
-  const hn::RebindToSigned<D8> di8;
-  auto value = hn::TableLookupBytes(hn::LoadDup128(d8, metric), index);
-  for (int8_t part = 1; part < 4; ++part) {
-    const auto beyond = hn::Gt(hn::BitCast(di8, index), hn::Set(di8, static_cast<int8_t>(16 * part - 1)));
-    const auto entry = hn::TableLookupBytes(hn::LoadDup128(d8, metric + 16 * part), index);
-    value = hn::IfThenElse(hn::RebindMask(d8, beyond), entry, value);
+  HWY_INLINE MetricTable() : all_(hn::LoadU(D8(), ladder::trellis::kMetric.data())) {}
+  HWY_INLINE hn::Vec<D8> At(hn::Vec<D8> index) const {
+    return hn::Vec<D8>{_mm512_permutexvar_epi8(index.raw, all_.raw)};
   }
-  return value;
+
+ private:
+  hn::Vec<D8> all_;
+#else
+  HWY_INLINE MetricTable() {}
+  HWY_INLINE hn::Vec<D8> At(hn::Vec<D8> index) const {
+    const D8 d8;
+    const hn::RebindToSigned<D8> di8;
+    const uint8_t* metric = ladder::trellis::kMetric.data();
+    auto value = hn::TableLookupBytes(hn::LoadDup128(d8, metric), index);
+    for (int8_t part = 1; part < 4; ++part) {
+      const auto beyond = hn::Gt(hn::BitCast(di8, index), hn::Set(di8, static_cast<int8_t>(16 * part - 1)));
+      const auto entry = hn::TableLookupBytes(hn::LoadDup128(d8, metric + 16 * part), index);
+      value = hn::IfThenElse(hn::RebindMask(d8, beyond), entry, value);
+    }
+    return value;
+  }
 #endif
-}
+};
 
 // For each lane a bit.
 template <class D8>
@@ -109,20 +125,21 @@ HWY_INLINE void SearchForward(const uint8_t* positions, uint32_t width, SearchSt
   const hn::ScalableTag<int8_t> di8;
   using V = hn::Vec<decltype(d8)>;
   const auto far = hn::Set(d8, static_cast<uint8_t>(trellis::kDistanceMax));
+  const MetricTable metric;
   V m0 = hn::Zero(d8), m1 = m0, m2 = m0, m3 = m0;
   for (uint32_t q = 0; q < width; ++q) {
     SearchStep& step = steps[q];
     const auto z = hn::BitCast(di8, hn::Load(d8, positions + size_t{q} * kSearchRows));
-    auto cost = [&](size_t k) HWY_ATTR {
+    auto cost = [&](size_t k) HWY_ATTR __attribute__((always_inline)) {
       const auto upper = hn::Gt(z, hn::Set(di8, static_cast<int8_t>(kPairs[k].middle)));
       const auto level = hn::IfThenElse(upper, hn::Set(di8, static_cast<int8_t>(kPairs[k].upper)),
                                         hn::Set(di8, static_cast<int8_t>(kPairs[k].lower)));
       step.upper[k] = BitsOf(di8, upper);
       const auto distance = hn::BitCast(d8, hn::Abs(hn::SaturatedSub(z, level)));
-      return MetricAt(d8, hn::Min(distance, far));
+      return metric.At(hn::Min(distance, far));
     };
     const V c0 = cost(0), c1 = cost(1), c2 = cost(2), c3 = cost(3);
-    auto choose = [&](size_t state, V lower, V upper) HWY_ATTR {
+    auto choose = [&](size_t state, V lower, V upper) HWY_ATTR __attribute__((always_inline)) {
       const auto best = hn::Min(lower, upper);
       step.from_lower[state] = BitsOf(d8, hn::Eq(best, lower));
       return best;
@@ -141,8 +158,9 @@ HWY_INLINE void SearchForward(const uint8_t* positions, uint32_t width, SearchSt
   *low = (~best0 & best1) | (*high & ~best2);
 }
 
-// Goes back from those states. `marks` gets, for each position, a byte a row: the symbol in the top two bits, the
-// level's number j in the low three. Returns the start states as the words that SearchForward returns.
+// Goes back from those states. `marks` gets, for each position, a byte a row: the symbol in the top two bits, in the
+// next two j - 4 of the level, or of the one that mirrors it (3 - j). Returns the start states as the words that
+// SearchForward returns.
 HWY_INLINE void SearchBackward(const SearchStep* steps, uint32_t width, uint64_t* high, uint64_t* low, uint8_t* marks) {
   const hn::ScalableTag<uint8_t> d8;
   uint64_t before = *high, bit = *low;  // b[-1] and b of each row.
@@ -150,10 +168,10 @@ HWY_INLINE void SearchBackward(const SearchStep* steps, uint32_t width, uint64_t
     const uint64_t two_before = ~ChosenBits(before, bit, steps[q].from_lower);
     const uint64_t mixed = bit ^ two_before;
     const uint64_t upper = ChosenBits(mixed, before, steps[q].upper);
-    auto mark = [&](uint64_t bits, uint8_t value) HWY_ATTR {
-      return hn::IfThenElseZero(LanesOf(d8, bits), hn::Set(d8, value));
-    };
-    hn::Store(hn::Or(hn::Or(mark(upper, 0x84), mark(bit, 0x40)), hn::Or(mark(mixed, 2), mark(before, 1))), d8,
+    auto mark = [&](uint64_t bits, uint8_t value)
+                    HWY_ATTR { return hn::IfThenElseZero(LanesOf(d8, bits), hn::Set(d8, value)); };
+    const auto symbol = hn::Or(mark(upper, 0x80), mark(bit, 0x40));
+    hn::Store(hn::Or(symbol, hn::Or(mark(~(mixed ^ upper), 0x20), mark(~(before ^ upper), 0x10))), d8,
               marks + size_t{q} * kSearchRows);
     bit = before;
     before = two_before;

@@ -73,10 +73,10 @@ struct Stretch {
   int32_t width;  // Of one part.
 };
 struct Parts {
-  int32_t edges[3];     // Between the four cells, relative to the level.
-  int32_t inner[2];     // Widths in the two inner cells.
-  int32_t near_[2];     // In the outer cells, the ten parts next to the inner ones: below, above.
-  int32_t far_[2];      // The six parts beyond them.
+  int32_t edges[3];  // Between the four cells, relative to the level.
+  int32_t inner[2];  // Widths in the two inner cells.
+  int32_t near_[2];  // In the outer cells, the ten parts next to the inner ones: below, above.
+  int32_t far_[2];   // The six parts beyond them.
 };
 inline constexpr Parts kParts[4] = {{{-488, -8, 472}, {30, 30}, {78, 80}, {130, 130}},
                                     {{-463, 33, 561}, {31, 33}, {81, 71}, {130, 130}},

@@ -4,6 +4,9 @@
 #include "codecs/ladder/trellis_tables.h"
 #include "codecs/numeric/float_rows.h"
 
+// The search wants tables of 64 bytes.
+#define HWY_WANT_AVX3_DL
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codecs/ladder/trellis_simd.cc"
 #include "hwy/foreach_target.h"
@@ -27,95 +30,68 @@ Survey SurveyTrellisTarget(const EncodeTile& tile) { return ladder::SurveyTrelli
 
 namespace trellis = ladder::trellis;
 
-// Entry 8 * row + column of a table, row 0 to 3, column 0 to 7.
-template <class D16>
-HWY_INLINE hn::Vec<D16> EntryOf32(D16 d16, const uint16_t* table, hn::Vec<D16> row, hn::Vec<D16> column) {
-#if HWY_TARGET <= HWY_AVX3
-  const auto index = hn::Or(hn::ShiftLeft<3>(row), column);
-  return hn::Vec<D16>{_mm512_permutexvar_epi16(index.raw, hn::Load(d16, table).raw)};
-#else
-  const auto at = ByteIndices(d16, column);
-  auto value = EntryOf8(d16, table, at);
-  for (uint16_t other = 1; other < 4; ++other) {
-    value = hn::IfThenElse(hn::Eq(row, hn::Set(d16, other)), EntryOf8(d16, table + 8 * other, at), value);
-  }
-  return value;
-#endif
-}
-
-// `count` and 1 where the mask is set.
-template <class D16>
-HWY_INLINE hn::Vec<D16> CountedWhere(D16 d16, hn::Vec<D16> count, hn::Mask<hn::RebindToSigned<D16>> mask) {
-  const hn::RebindToSigned<D16> di16;
-#if HWY_TARGET <= HWY_AVX3
-  (void)di16;
-  return hn::Vec<D16>{_mm512_mask_add_epi16(count.raw, mask.raw, count.raw, hn::Set(d16, 1).raw)};
-#else
-  return hn::Sub(count, hn::BitCast(d16, hn::VecFromMask(di16, mask)));
-#endif
-}
-
 // Codes and sums of one row, from its steps and what the search marked.
 HWY_INLINE void ResidualRow(const int16_t* steps, const uint8_t* marks, uint32_t width, uint8_t* codes,
-                            ladder::RowSums* sums) {
+                            int64_t* totals) {
   const hn::ScalableTag<int16_t> di16;
   const hn::RebindToUnsigned<decltype(di16)> d16;
   const hn::Rebind<uint8_t, decltype(di16)> d8;
   const auto& tables = trellis::kSteps;
-  ProductSum squares, two, four;
-  ForStepVectors(
-      width,
-      [&](uint32_t c) HWY_ATTR {
-        const auto z = hn::Load(di16, steps + c);
-        const auto mark = hn::PromoteTo(d16, hn::LoadU(d8, marks + c));
-        // All ones where j < 4, whose levels mirror the upper ones.
-        const auto mirror =
-            hn::Sub(hn::And(hn::ShiftRight<2>(mark), hn::Set(d16, 1)), hn::Set(d16, 1));
-        const auto upper = hn::And(hn::Xor(mark, mirror), hn::Set(d16, 3));
-        const auto x = hn::Xor(z, hn::BitCast(di16, mirror));
-        const auto at = ByteIndices(d16, upper);
-        auto stretch = hn::Zero(d16);
-        for (uint32_t i = 1; i < trellis::kStretches; ++i) {
-          const auto below = hn::BitCast(di16, EntryOf8(d16, tables.below[i], at));
-          stretch = CountedWhere(d16, stretch, hn::Gt(x, below));
-        }
-        const auto start = hn::BitCast(di16, EntryOf32(d16, tables.start, upper, stretch));
-        const auto from_start = hn::BitCast(d16, hn::Max(hn::Sub(x, start), hn::Zero(di16)));
-        const auto parts = hn::MulHigh(from_start, EntryOf32(d16, tables.reciprocal, upper, stretch));
-        const auto residual = hn::Min(
-            hn::ShiftRight<3>(hn::Add(parts, EntryOf32(d16, tables.first_part, upper, stretch))), hn::Set(d16, 63));
-        const auto upright = hn::Sub(x, hn::BitCast(di16, mirror));  // z, or -z where mirrored.
-        squares.Add(z, z);
-        two.Add(upright, hn::BitCast(di16, EntryOf8(d16, tables.two, at)));
-        four.Add(upright, hn::BitCast(di16, EntryOf32(d16, tables.four, upper, hn::ShiftRight<4>(residual))));
-        const auto turned = hn::Xor(residual, hn::And(mirror, hn::Set(d16, 63)));
-        hn::StoreU(hn::TruncateTo(d8, hn::Or(hn::And(mark, hn::Set(d16, 0xC0)), turned)), d8, codes + c);
-      },
-      squares, two, four);
-  *sums = {squares.Total(), two.Total(), four.Total()};
+  constexpr int16_t kOver = 32767 - (trellis::kBlocksEnd - 1);
+  const uint32_t lanes = static_cast<uint32_t>(hn::Lanes(di16));
+  std::fill_n(totals, 4, 0);
+  for (uint32_t first = 0; first < width; first += kProductsMax * lanes) {
+    const uint32_t end = HWY_MIN(width, first + kProductsMax * lanes);
+    auto squares = hn::Zero(ProductTag()), twos = squares, fours = squares;
+    for (uint32_t c = first; c < end; c += lanes) {
+      const auto z = hn::Load(di16, steps + c);
+      const auto mark = hn::PromoteTo(d16, hn::LoadU(d8, marks + c));
+      const auto row = hn::ShiftRight<1>(mark);  // Eight times the upper level, below the symbol.
+      // All ones where p is 0: those levels mirror the upper ones.
+      const auto mirror = hn::Sub(hn::ShiftRight<7>(mark), hn::Set(d16, 1));
+      const auto x = hn::Xor(z, hn::BitCast(di16, mirror));
+      const auto level = hn::BitCast(di16, EntryOf32(d16, tables.two, row, hn::Zero(d16)));
+      const auto relative = hn::Sub(x, level);
+      // Within the blocks, by saturating at either end.
+      const auto capped = hn::BitCast(d16, hn::SaturatedAdd(relative, hn::Set(di16, kOver)));
+      const auto within = hn::SaturatedSub(capped, hn::Set(d16, static_cast<uint16_t>(kOver + trellis::kBlocksBegin)));
+      const auto finder = EntryOf32(d16, tables.finder, row, hn::ShiftRight<9>(within));
+      const auto stretch = hn::ShiftRight<9>(hn::Add(hn::And(within, hn::Set(d16, 511)), finder));
+      const auto start = hn::BitCast(di16, EntryOf32(d16, tables.start, row, stretch));
+      const auto from_start = hn::BitCast(d16, hn::Max(hn::Sub(relative, start), hn::Zero(di16)));
+      const auto parts = hn::MulHigh(from_start, EntryOf32(d16, tables.reciprocal, row, stretch));
+      const auto residual =
+          hn::Min(hn::ShiftRight<3>(hn::Add(parts, EntryOf32(d16, tables.first_part, row, stretch))), hn::Set(d16, 63));
+      const auto four = hn::BitCast(di16, EntryOf32(d16, tables.four, row, hn::ShiftRight<4>(residual)));
+      const auto upright = hn::Sub(x, hn::BitCast(di16, mirror));  // z, or -z where mirrored.
+      squares = AddProducts(squares, z, z);
+      twos = AddProducts(twos, upright, level);
+      fours = AddProducts(fours, upright, four);
+      const auto turned = hn::And(hn::Xor(residual, mirror), hn::Set(d16, 63));
+      hn::StoreU(hn::TruncateTo(d8, hn::Or(hn::And(mark, hn::Set(d16, 0xC0)), turned)), d8, codes + c);
+    }
+    AddToTotals(squares, twos, fours, totals);
+  }
 }
 
 // Memory of the search, for rows of some width.
 class TrellisCoder {
  public:
   explicit TrellisCoder(uint32_t width)
-      : width_(width),
-        rows_(size_t{width} * kSearchRows),
-        turned_(size_t{width} * kSearchRows),
-        path_(width) {}
+      : width_(width), rows_(size_t{width} * kSearchRows), turned_(size_t{width} * kSearchRows), path_(width) {}
 
   // As EncodeLadderRows asks; at most kSearchRows rows.
-  HWY_INLINE void Code(const int16_t* steps, uint32_t rows, uint8_t* codes, ladder::RowSums* sums, uint8_t* starts) {
-    Positions(steps, rows);
+  HWY_INLINE void Code(const int16_t* steps, uint32_t count, uint8_t* codes, RowBatch& rows) {
+    Positions(steps, count);
     TransposeBytes(rows_.data(), width_, kSearchRows, width_, turned_.data(), kSearchRows);
     uint64_t high, low;
     SearchForward(turned_.data(), width_, path_.data(), &high, &low);
     SearchBackward(path_.data(), width_, &high, &low, turned_.data());
     TransposeBytes(turned_.data(), kSearchRows, width_, kSearchRows, rows_.data(), width_);
-    for (uint32_t r = 0; r < rows; ++r) {
-      starts[r] = static_cast<uint8_t>((high >> r & 1u) << 1 | (low >> r & 1u));
+    for (uint32_t r = 0; r < count; ++r) {
+      rows.starts[r] = static_cast<uint8_t>((high >> r & 1u) << 1 | (low >> r & 1u));
       ResidualRow(steps + size_t{r} * width_, rows_.data() + size_t{r} * width_, width_, codes + size_t{r} * width_,
-                  &sums[r]);
+                  rows.sums[r]);
     }
   }
 
@@ -195,8 +171,8 @@ void EncodeTrellisTarget(const EncodeTile& tile) {
   TrellisCoder coder(tile.width);
   WithFloatType(tile.in, [&](auto in) HWY_ATTR {
     EncodeLadderRows(in, tile, trellis::kLimits, kSearchRows,
-                     [&](const int16_t* steps, uint32_t rows, uint8_t* codes, ladder::RowSums* sums, uint8_t* starts)
-                         HWY_ATTR { coder.Code(steps, rows, codes, sums, starts); });
+                     [&](const int16_t* steps, uint32_t count, uint8_t* codes, RowBatch& rows)
+                         HWY_ATTR { coder.Code(steps, count, codes, rows); });
   });
 }
 
@@ -206,7 +182,8 @@ void DecodeTrellisTarget(const DecodeTile& tile) {
       using Levels = TrellisLevels<decltype(precision)::value>;
       Levels levels;
       DecodeLadderRows(
-          out, tile, [&](uint8_t* codes, uint8_t start) HWY_ATTR { Levels::Prepare(codes, start, tile.width); }, levels);
+          out, tile, [&](uint8_t* codes, uint8_t start) HWY_ATTR { Levels::Prepare(codes, start, tile.width); },
+          levels);
     });
   });
 }

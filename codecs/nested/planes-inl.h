@@ -180,7 +180,7 @@ inline void PackRows(const uint8_t* codes, size_t stride, uint32_t rows, uint32_
 // Unpacks `rows` rows to codes or levels, `stride` bytes apart.
 template <Unpacked kWhat>
 HWY_INLINE void UnpackRows(PlaneRows<const uint8_t> from, uint32_t rows, uint32_t width, PrecisionClass precision,
-                       size_t stride, uint8_t* levels) {
+                           size_t stride, uint8_t* levels) {
   const bool unpacked = WithQuarterVector(width, [&](auto tag) HWY_ATTR {
     if (precision == PrecisionClass::k8Bit) {
       UnpackQuarters<PrecisionClass::k8Bit, kWhat>(tag, from, rows, width / 4, stride, levels);

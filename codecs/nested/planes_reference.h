@@ -34,7 +34,7 @@ inline void PackRowReference(const uint8_t* codes, uint32_t width, uint8_t* p2, 
 
 // Fills `codes` (`width` bytes) from the planes that `precision` needs; bits of other planes are zero.
 inline void UnpackCodesReference(const uint8_t* p2, const uint8_t* p4, const uint8_t* p8, uint32_t width,
-                               PrecisionClass precision, uint8_t* codes) {
+                                 PrecisionClass precision, uint8_t* codes) {
   uint64_t pair_bytes = TwoBitRowBytes(width), nibble_bytes = FourBitRowBytes(width);
   for (uint64_t at = 0; at < width; ++at) {
     uint32_t shift = static_cast<uint32_t>(2 * (at / pair_bytes));
