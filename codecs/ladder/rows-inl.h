@@ -1,4 +1,4 @@
-// Rows of the codes "gain" and "trellis" in vectors: from source values to steps, and from scaled levels to values.
+// Rows of the codes "gain" and "trellis" in vectors: from source values to steps, and the metadata.
 //
 // A per-target header: include it after hwy/foreach_target.h. Rows are multiples of 64 values, so all vectors are
 // whole.
@@ -225,74 +225,6 @@ HWY_INLINE void StepsOfRow(const float* row, uint32_t width, float inverse, int1
   }
 }
 
-// Sums of products of 16-bit integers, exact: 32-bit sums are emptied into 64-bit ones before they can overflow. With
-// factors of at most 7373 that is after kProductsMax calls of AddProducts, which add two products to a lane.
-constexpr uint32_t kProductsMax = 4;
-using StepTag = hn::ScalableTag<int16_t>;
-using ProductTag = hn::Repartition<int32_t, StepTag>;
-
-HWY_INLINE hn::Vec<ProductTag> AddProducts(hn::Vec<ProductTag> sum, hn::Vec<StepTag> a, hn::Vec<StepTag> b) {
-  auto high = hn::Zero(ProductTag());
-  sum = hn::ReorderWidenMulAccumulate(ProductTag(), a, b, sum, high);
-  return hn::Add(sum, high);
-}
-
-// Adds the lanes of each block of four to four totals.
-template <class D>
-HWY_INLINE void AddBlocks(D d, hn::Vec<D> v, int64_t* totals) {
-  if constexpr (hn::MaxLanes(D()) > 8) {
-    const hn::Half<D> half;
-    const hn::Rebind<int64_t, hn::Half<D>> d64;
-    const auto sum = hn::Add(hn::PromoteTo(d64, hn::LowerHalf(half, v)), hn::PromoteTo(d64, hn::UpperHalf(half, v)));
-    const hn::Half<decltype(d64)> d4;
-    const auto four = hn::Add(hn::LowerHalf(d4, sum), hn::UpperHalf(d4, sum));
-    hn::StoreU(hn::Add(four, hn::LoadU(d4, totals)), d4, totals);
-  } else {
-    alignas(64) int32_t lanes[hn::MaxLanes(D())];
-    hn::Store(v, d, lanes);
-    for (size_t i = 0; i < hn::MaxLanes(D()); ++i) totals[i % 4] += lanes[i];
-  }
-}
-
-// Adds the lanes of three sums to the first three of four totals.
-HWY_INLINE void AddToTotals(hn::Vec<ProductTag> a, hn::Vec<ProductTag> b, hn::Vec<ProductTag> c, int64_t* totals) {
-  const ProductTag d32;
-  const hn::Repartition<int64_t, ProductTag> d64;
-  const auto zero = hn::Zero(d32);
-  const auto ab = hn::BitCast(d64, hn::Add(hn::InterleaveLower(d32, a, b), hn::InterleaveUpper(d32, a, b)));
-  const auto c0 = hn::BitCast(d64, hn::Add(hn::InterleaveLower(d32, c, zero), hn::InterleaveUpper(d32, c, zero)));
-  const auto low = hn::BitCast(d32, hn::InterleaveLower(d64, ab, c0));
-  const auto high = hn::BitCast(d32, hn::InterleaveUpper(d64, ab, c0));
-  AddBlocks(d32, hn::Add(low, high), totals);
-}
-
-// Entry 8 * row + column of a table, row 0 to 3, column 0 to 7; `row_bits` is 8 * row and perhaps bits above 31.
-template <class D16>
-HWY_INLINE hn::Vec<D16> EntryOf32(D16 d16, const uint16_t* table, hn::Vec<D16> row_bits, hn::Vec<D16> column) {
-#if HWY_TARGET <= HWY_AVX3
-  return hn::Vec<D16>{_mm512_permutexvar_epi16(hn::Or(row_bits, column).raw, hn::Load(d16, table).raw)};
-#else
-  const auto row = hn::And(row_bits, hn::Set(d16, 24));
-  const auto at = hn::Or(hn::Mul(column, hn::Set(d16, 0x0202)), hn::Set(d16, 0x0100));
-  auto value = hn::TableLookupBytes(hn::LoadDup128(d16, table), at);
-  for (uint16_t other = 8; other < 32; other += 8) {
-    const auto entry = hn::TableLookupBytes(hn::LoadDup128(d16, table + other), at);
-    value = hn::IfThenElse(hn::Eq(row, hn::Set(d16, other)), entry, value);
-  }
-  return value;
-#endif
-}
-// Entry `column`, 0 to 7, of a table of which only row 0 counts.
-template <class D16>
-HWY_INLINE hn::Vec<D16> EntryOf8(D16 d16, const uint16_t* table, hn::Vec<D16> column) {
-#if HWY_TARGET <= HWY_AVX3
-  return EntryOf32(d16, table, column, column);
-#else
-  const auto at = hn::Or(hn::Mul(column, hn::Set(d16, 0x0202)), hn::Set(d16, 0x0100));
-  return hn::TableLookupBytes(hn::LoadDup128(d16, table), at);
-#endif
-}
-
 // Encodes a tile, `group` rows together, at most 64. code_rows(steps, count, codes, rows) makes codes, sums and starts
 // of rows of steps, each row `width` values behind the one before.
 template <class In, class CodeRows>
@@ -361,107 +293,6 @@ Survey SurveyLadderRows(In in, const EncodeTile& tile, const ladder::RowLimits& 
     survey.Join(ladder::SurveyRow(square_sum, magnitude_max, width, tile.coding->meta_type, limits));
   }
   return survey;
-}
-
-// A row's table of up to 32 levels times a factor, in registers where the machine can look them up there.
-template <size_t kEntries>
-class LevelTable {
- public:
-  using DF = hn::ScalableTag<float>;
-  using DI = hn::RebindToSigned<DF>;
-  static constexpr size_t kLanes = hn::MaxLanes(DF());
-  static constexpr size_t kVectors = (kEntries + kLanes - 1) / kLanes;
-#if HWY_TARGET <= HWY_AVX3
-  static constexpr bool kInRegisters = kVectors <= 2;
-#else
-  static constexpr bool kInRegisters = kVectors == 1 && kLanes >= kEntries;
-#endif
-
-  HWY_INLINE LevelTable() : low_(hn::Zero(DF())), high_(hn::Zero(DF())) {}
-  // `levels` has whole vectors.
-  HWY_INLINE void Set(const float* levels, float factor) {
-    const DF df;
-    const auto by = hn::Set(df, factor);
-    if constexpr (kInRegisters) {
-      low_ = hn::Mul(hn::LoadU(df, levels), by);
-      high_ = kVectors > 1 ? hn::Mul(hn::LoadU(df, levels + kLanes), by) : low_;
-    } else {
-      for (size_t i = 0; i < kEntries; i += kLanes) hn::Store(hn::Mul(hn::LoadU(df, levels + i), by), df, memory_ + i);
-    }
-  }
-  HWY_INLINE hn::Vec<DF> At(hn::Vec<DI> index) const {
-    const DF df;
-    if constexpr (!kInRegisters) return hn::GatherIndex(df, memory_, index);
-#if HWY_TARGET <= HWY_AVX3
-    if constexpr (kVectors == 2) {
-      return hn::Vec<DF>{_mm512_permutex2var_ps(low_.raw, index.raw, high_.raw)};
-    }
-#endif
-    return hn::TableLookupLanes(low_, hn::IndicesFromVec(df, index));
-  }
-
- private:
-  hn::Vec<DF> low_, high_;
-  alignas(64) float memory_[kInRegisters ? 1 : (kEntries + 15) / 16 * 16];
-};
-
-constexpr size_t kCodeSlack = 64;  // Bytes in front of a row of codes that decoding may write.
-
-// Decodes a tile. prepare(codes, start) is called for every row of some, then levels.Begin(codes, factor) and
-// levels.At(c), scaled levels, for each; `codes` has kCodeSlack bytes in front.
-template <class Out, class Prepare, class Levels>
-HWY_INLINE void DecodeLadderRows(Out, const DecodeTile& tile, const Prepare& prepare, Levels& levels) {
-  const hn::ScalableTag<float> df;
-  const uint32_t width = tile.width, rotation = nested::RotationSize(width);
-  const uint32_t batch = std::clamp<uint32_t>(kLadderInlineBatch / width, 1, kLadderBatch);
-  const uint32_t stride_in_memory = FirstStrideInMemory(rotation);
-  const size_t code_stride = width + kCodeSlack;
-  const MetaType type = tile.coding->meta_type;
-  const uint32_t meta_bytes = ladder::MetaRowBytes(type);
-  const SignedChannels channels(tile.transform, tile.transform.decode_scale, width);
-  const float *means = channels.means(), *scales = channels.scales();
-  InlineBuffer<uint8_t, kLadderBatch*(128 + kCodeSlack)> codes(batch * code_stride);
-  InlineBuffer<float, kLadderInlineWidth> scratch(stride_in_memory > 0 ? width : 0);
-  ladder::RowFactor factors[kLadderBatch];
-  PlaneRows<const uint8_t> planes{tile.run(RunKind::kP2), tile.run(RunKind::kP4), tile.run(RunKind::kP8)};
-  const uint8_t* meta = tile.run(RunKind::kMeta);
-  auto* target = reinterpret_cast<typename Out::Lane*>(tile.target);
-  const float largest = OutputLimit(tile.out);
-  const auto limit = hn::Set(df, largest), lower_limit = hn::Set(df, -largest);
-  auto finish = [&](size_t c, hn::Vec<decltype(df)> v) HWY_ATTR {
-    v = hn::Add(hn::Mul(v, hn::Load(df, scales + c)), hn::Load(df, means + c));
-    StoreFromFloat(df, Out(), hn::Min(hn::Max(v, lower_limit), limit), target + c);
-  };
-  for (uint32_t first = 0; first < tile.tokens; first += batch) {
-    const uint32_t together = HWY_MIN(batch, tile.tokens - first);
-    UnpackRows<Unpacked::kCodes>(planes, together, width, tile.precision, code_stride, codes.data() + kCodeSlack);
-    planes.Skip(width, together);
-    for (uint32_t r = 0; r < together; ++r, meta += meta_bytes) {
-      factors[r] = ladder::ReadMeta(meta, type, tile.precision);
-      prepare(codes.data() + r * code_stride + kCodeSlack, factors[r].start);
-    }
-    for (uint32_t r = 0; r < together; ++r, target += width) {
-      levels.Begin(codes.data() + r * code_stride + kCodeSlack, factors[r].factor);
-      auto load = [&](size_t c) HWY_ATTR { return levels.At(c); };
-      if (HWY_LIKELY(stride_in_memory == 0)) {
-        RotateRow(df, width, rotation, load, finish);
-        continue;
-      }
-      float* row = scratch.data();
-      RotateRow(df, width, rotation, load,
-                [&](size_t c, hn::Vec<decltype(df)> v) HWY_ATTR { hn::Store(v, df, row + c); });
-      RotateMemory(row, width, rotation, stride_in_memory);
-      for (uint32_t c = 0; c < width; c += static_cast<uint32_t>(hn::Lanes(df))) finish(c, hn::Load(df, row + c));
-    }
-  }
-}
-
-// Calls body.template operator()<precision>() for the class of a tile.
-template <class Body>
-HWY_INLINE void WithPrecision(PrecisionClass precision, const Body& body) {
-  if (precision == PrecisionClass::k8Bit) return body(std::integral_constant<PrecisionClass, PrecisionClass::k8Bit>());
-  if (precision == PrecisionClass::k4Bit) return body(std::integral_constant<PrecisionClass, PrecisionClass::k4Bit>());
-  body(std::integral_constant<PrecisionClass, PrecisionClass::k2Bit>());
 }
 
 }  // namespace HWY_NAMESPACE

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstdint>
 
-#include "codecs/ladder/trellis_format.h"
+#include "codecs/ladder/trellis/trellis_format.h"
 
 namespace firn::ladder::trellis {
 
@@ -74,5 +74,29 @@ constexpr LevelTables MakeLevelTables() {
   return tables;
 }
 inline constexpr LevelTables kLevels = MakeLevelTables();
+
+// Residuals of upper levels taken apart: the stretch and which of its parts, and, in rows of eight by upper level, the
+// middle of a stretch's first part and the width of its parts.
+struct PartingTables {
+  alignas(64) uint8_t stretch[64], part[64];
+  alignas(64) float start[32], width[32];
+};
+constexpr PartingTables MakePartingTables() {
+  PartingTables tables{};
+  for (uint32_t residual = 0; residual < 64; ++residual) {
+    uint32_t at = 0;
+    while (at + 1 < kStretches && residual >= static_cast<uint32_t>(kFirstPart[at + 1])) ++at;
+    tables.stretch[residual] = static_cast<uint8_t>(at);
+    tables.part[residual] = static_cast<uint8_t>(residual - static_cast<uint32_t>(kFirstPart[at]));
+  }
+  for (uint32_t upper = 0; upper < 4; ++upper) {
+    for (uint32_t i = 0; i < kStretches; ++i) {
+      tables.start[8 * upper + i] = UpperEightBit(upper, static_cast<uint32_t>(kFirstPart[i]));
+      tables.width[8 * upper + i] = static_cast<float>(kStretch[upper][i].width);
+    }
+  }
+  return tables;
+}
+inline constexpr PartingTables kParting = MakePartingTables();
 
 }  // namespace firn::ladder::trellis

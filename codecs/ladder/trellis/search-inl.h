@@ -2,14 +2,14 @@
 //
 // A per-target header: include it after hwy/foreach_target.h.
 
-#if defined(FIRN_CODECS_LADDER_SEARCH_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef FIRN_CODECS_LADDER_SEARCH_INL_H_
-#undef FIRN_CODECS_LADDER_SEARCH_INL_H_
+#if defined(FIRN_CODECS_LADDER_TRELLIS_SEARCH_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FIRN_CODECS_LADDER_TRELLIS_SEARCH_INL_H_
+#undef FIRN_CODECS_LADDER_TRELLIS_SEARCH_INL_H_
 #else
-#define FIRN_CODECS_LADDER_SEARCH_INL_H_
+#define FIRN_CODECS_LADDER_TRELLIS_SEARCH_INL_H_
 #endif
 
-#include "codecs/ladder/trellis_format.h"
+#include "codecs/ladder/trellis/trellis_format.h"
 #include "codecs/numeric/vector_formats-inl.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -2,7 +2,7 @@
 
 #include "codecs/ladder/ladder_codec.h"
 #include "codecs/ladder/row_reference.h"
-#include "codecs/ladder/trellis_format.h"
+#include "codecs/ladder/trellis/trellis_format.h"
 
 namespace firn::ladder {
 namespace {

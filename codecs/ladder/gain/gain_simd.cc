@@ -1,15 +1,17 @@
 #include <type_traits>
 
-#include "codecs/ladder/gain_format.h"
+#include "codecs/ladder/gain/gain_format.h"
 #include "codecs/ladder/ladder_codec.h"
 #include "codecs/numeric/float_rows.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "codecs/ladder/gain_simd.cc"
+#define HWY_TARGET_INCLUDE "codecs/ladder/gain/gain_simd.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 
 #if HWY_TARGET != HWY_SCALAR
+#include "codecs/ladder/decode_rows-inl.h"
+#include "codecs/ladder/products-inl.h"
 #include "codecs/ladder/rows-inl.h"
 #endif
 
@@ -125,7 +127,10 @@ class GainLevels {
  public:
   using DF = hn::ScalableTag<float>;
   HWY_INLINE GainLevels() : factor_(hn::Zero(DF())) {}
-  HWY_INLINE void Begin(const uint8_t* codes, float factor) {
+  static constexpr bool kTwoBytes = false;
+  static HWY_INLINE void Prepare(uint8_t*, uint8_t, uint32_t) {}
+
+  HWY_INLINE void Begin(const uint8_t* codes, uint32_t, float factor) {
     codes_ = codes;
     if constexpr (kPrecision == PrecisionClass::k2Bit) table_.Set(ladder::gain::kLevels.two, factor);
     if constexpr (kPrecision == PrecisionClass::k4Bit) table_.Set(ladder::gain::kLevels.four, factor);
@@ -169,8 +174,7 @@ void DecodeGainTarget(const DecodeTile& tile) {
   WithFloatType(tile.out, [&](auto out) HWY_ATTR {
     WithPrecision(tile.precision, [&](auto precision) HWY_ATTR {
       GainLevels<decltype(precision)::value> levels;
-      DecodeLadderRows(
-          out, tile, [](uint8_t*, uint8_t) {}, levels);
+      DecodeLadderRows(out, tile, levels);
     });
   });
 }

@@ -1,6 +1,6 @@
 // The scalar reference of the code of signs and magnitudes: the definition that SIMD must match byte for byte.
 
-#include "codecs/ladder/gain_format.h"
+#include "codecs/ladder/gain/gain_format.h"
 #include "codecs/ladder/ladder_codec.h"
 #include "codecs/ladder/row_reference.h"
 

@@ -1,20 +1,23 @@
 #include <type_traits>
 
 #include "codecs/ladder/ladder_codec.h"
-#include "codecs/ladder/trellis_tables.h"
+#include "codecs/ladder/trellis/trellis_tables.h"
 #include "codecs/numeric/float_rows.h"
 
 // The search wants tables of 64 bytes.
 #define HWY_WANT_AVX3_DL
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "codecs/ladder/trellis_simd.cc"
+#define HWY_TARGET_INCLUDE "codecs/ladder/trellis/trellis_simd.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 
 #if HWY_TARGET != HWY_SCALAR
+#include "codecs/ladder/decode_rows-inl.h"
+#include "codecs/ladder/products-inl.h"
 #include "codecs/ladder/rows-inl.h"
-#include "codecs/ladder/search-inl.h"
+#include "codecs/ladder/trellis/levels-inl.h"
+#include "codecs/ladder/trellis/search-inl.h"
 #endif
 
 HWY_BEFORE_NAMESPACE();
@@ -114,59 +117,6 @@ class TrellisCoder {
   InlineBuffer<SearchStep, 128> path_;
 };
 
-template <PrecisionClass kPrecision>
-class TrellisLevels {
- public:
-  using DF = hn::ScalableTag<float>;
-  HWY_INLINE TrellisLevels() : factor_(hn::Zero(DF())) {}
-
-  // Turns the top bits of a row of codes into what At looks up. The neighbours' bits come from unaligned loads.
-  static HWY_INLINE void Prepare(uint8_t* codes, uint8_t start, uint32_t width) {
-    const hn::ScalableTag<uint8_t> d8;
-    codes[-1] = static_cast<uint8_t>(start << 6);
-    codes[-2] = static_cast<uint8_t>(start << 5);
-    if constexpr (kPrecision == PrecisionClass::k8Bit) return;  // At finds the neighbours' bits itself.
-    // From the end, so that neighbours are still what they were.
-    for (size_t end = width; end > 0; end -= hn::Lanes(d8)) {
-      uint8_t* at = codes + end - hn::Lanes(d8);
-      const auto code = hn::LoadU(d8, at), before = hn::LoadU(d8, at - 1), two_before = hn::LoadU(d8, at - 2);
-      const auto mixed = hn::And(hn::Xor(code, two_before), hn::Set(d8, 0x40));
-      const auto top = hn::Or(hn::And(code, hn::Set(d8, 0x80)), hn::Or(mixed, BitsRight<1>(d8, before, 0x20)));
-      if constexpr (kPrecision == PrecisionClass::k2Bit) {
-        hn::StoreU(BitsRight<5>(d8, top, 0x07), d8, at);
-      } else {
-        hn::StoreU(hn::Or(BitsRight<3>(d8, top, 0x1C), BitsRight<4>(d8, code, 0x03)), d8, at);
-      }
-    }
-  }
-
-  HWY_INLINE void Begin(const uint8_t* codes, float factor) {
-    codes_ = codes;
-    if constexpr (kPrecision == PrecisionClass::k2Bit) table_.Set(trellis::kLevels.two, factor);
-    if constexpr (kPrecision == PrecisionClass::k4Bit) table_.Set(trellis::kLevels.four, factor);
-    factor_ = hn::Set(DF(), factor);
-  }
-  HWY_INLINE hn::Vec<DF> At(size_t c) const {
-    const DF df;
-    const hn::RebindToSigned<DF> di;
-    const hn::Rebind<uint8_t, DF> d8;
-    const auto code = hn::PromoteTo(di, hn::LoadU(d8, codes_ + c));
-    if constexpr (kPrecision != PrecisionClass::k8Bit) return table_.At(code);
-    const auto before = hn::PromoteTo(di, hn::LoadU(d8, codes_ + c - 1));
-    const auto two_before = hn::PromoteTo(di, hn::LoadU(d8, codes_ + c - 2));
-    // Bit 6 of the neighbours to bits 7 and 6, below bit 8 for p.
-    const auto p = hn::ShiftLeft<1>(hn::And(code, hn::Set(di, 0x80)));
-    const auto mixed = hn::ShiftLeft<1>(hn::And(hn::Xor(code, two_before), hn::Set(di, 0x40)));
-    const auto low = hn::Or(hn::And(before, hn::Set(di, 0x40)), hn::And(code, hn::Set(di, 0x3F)));
-    return hn::Mul(hn::GatherIndex(df, trellis::kLevels.eight, hn::Or(hn::Or(p, mixed), low)), factor_);
-  }
-
- private:
-  const uint8_t* codes_ = nullptr;
-  hn::Vec<DF> factor_;
-  LevelTable<kPrecision == PrecisionClass::k2Bit ? 8 : 32> table_;
-};
-
 void EncodeTrellisTarget(const EncodeTile& tile) {
   TrellisCoder coder(tile.width);
   WithFloatType(tile.in, [&](auto in) HWY_ATTR {
@@ -179,11 +129,8 @@ void EncodeTrellisTarget(const EncodeTile& tile) {
 void DecodeTrellisTarget(const DecodeTile& tile) {
   WithFloatType(tile.out, [&](auto out) HWY_ATTR {
     WithPrecision(tile.precision, [&](auto precision) HWY_ATTR {
-      using Levels = TrellisLevels<decltype(precision)::value>;
-      Levels levels;
-      DecodeLadderRows(
-          out, tile, [&](uint8_t* codes, uint8_t start) HWY_ATTR { Levels::Prepare(codes, start, tile.width); },
-          levels);
+      TrellisLevels<decltype(precision)::value> levels;
+      DecodeLadderRows(out, tile, levels);
     });
   });
 }
