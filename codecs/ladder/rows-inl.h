@@ -238,7 +238,7 @@ HWY_INLINE void EncodeLadderRows(In in, const EncodeTile& tile, const ladder::Ro
   InlineBuffer<float, kLadderInlineBatch> values(size_t{batch} * width);
   InlineBuffer<int16_t, kGroupMax * 128> steps(size_t{group} * width);
   InlineBuffer<uint8_t, kGroupMax * 128> codes(size_t{group} * width);
-  RowBatch rows;
+  RowBatch rows{};
   PlaneRows<uint8_t> planes{tile.run(RunKind::kP2), tile.run(RunKind::kP4), tile.run(RunKind::kP8)};
   uint8_t* meta = tile.run(RunKind::kMeta);
   const auto* source = reinterpret_cast<const typename In::Lane*>(tile.source);
