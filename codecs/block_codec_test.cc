@@ -19,11 +19,14 @@ struct Method {
   const char* name;
   KeyMethod key_method;
   bool fp8;
+  Ladder ladder = Ladder::kMinMax;
 };
 constexpr Method kMethods[] = {{"channel", KeyMethod::kPerChannel, false},
                                {"balanced", KeyMethod::kBalancedRotated, false},
                                {"rotated", KeyMethod::kRotated, false},
-                               {"fp8", KeyMethod::kPerChannel, true}};
+                               {"fp8", KeyMethod::kPerChannel, true},
+                               {"gain", KeyMethod::kBalancedRotated, false, Ladder::kGain},
+                               {"trellis", KeyMethod::kBalancedRotated, false, Ladder::kTrellis}};
 
 constexpr BlockShape kShapes[] = {
     {1, 1, 1, 1, 1},     {1, 2, 3, 3, 5},       {2, 1, 64, 64, 16},   {3, 2, 80, 80, 65},   {1, 3, 96, 96, 64},
@@ -36,6 +39,7 @@ class EveryMethod : public testing::TestWithParam<Method> {
   EncodeSpec SpecFor(const BlockShape& shape, PrecisionClass k, PrecisionClass v) {
     EncodeSpec spec = Spec(k, v, GetParam().key_method);
     spec.use_fp8 = GetParam().fp8;
+    spec.ladder = GetParam().ladder;
     if (spec.key_method == KeyMethod::kBalancedRotated && shape.k_width > 0) {
       spec.balance = artifacts_.Add(MakeBalance(shape, kSeed));
     }
@@ -275,6 +279,25 @@ TEST(BlockCodec, MetadataWidensWhereHalvesWouldNotDo) {
   RawBlock huge = MakeBlock(shape, DType::kFp16, kSeed);
   for (uint64_t i = 0; i < 64; ++i) huge.Set(Part::kV, i, 65504);
   EXPECT_EQ(meta_type(huge, Part::kV), MetaType::kFp32) << "the rotation reaches 65504 * 8";
+}
+
+TEST(BlockCodec, LaddersTakeRowsThatAreWideEnough) {
+  TestArtifacts artifacts;
+  auto coding = [&](uint32_t width, Ladder ladder, KeyMethod method, Part part, float size = 1.0f) {
+    EncodeSpec spec = Spec(k4, k4, method);
+    spec.ladder = ladder;
+    RawBlock raw = MakeBlock({1, 1, width, width, 32}, DType::kFp16, kSeed, size);
+    return EncodeToHeap(raw.Wrap(), spec, artifacts)->header->CodingOf(part);
+  };
+  constexpr KeyMethod kRotated = KeyMethod::kRotated;
+  EXPECT_EQ(coding(128, Ladder::kGain, kRotated, Part::kK).codec, CodecId::kNestedGain);
+  EXPECT_EQ(coding(64, Ladder::kTrellis, kRotated, Part::kK).codec, CodecId::kNestedTrellis);
+  EXPECT_EQ(coding(96, Ladder::kTrellis, kRotated, Part::kK).codec, CodecId::kNestedToken);
+  EXPECT_EQ(coding(96, Ladder::kTrellis, kRotated, Part::kV).group, 96);
+  EXPECT_EQ(coding(128, Ladder::kGain, KeyMethod::kPerChannel, Part::kK).codec, CodecId::kNestedChannel);
+  EXPECT_EQ(coding(128, Ladder::kGain, KeyMethod::kPerChannel, Part::kV).codec, CodecId::kNestedGain);
+  EXPECT_EQ(coding(128, Ladder::kTrellis, kRotated, Part::kV).meta_type, MetaType::kFp16);
+  EXPECT_EQ(coding(128, Ladder::kTrellis, kRotated, Part::kV, 1e-5f).meta_type, MetaType::kFp32);
 }
 
 TEST(BlockCodec, BadRequestsAreRefusedWithReasons) {

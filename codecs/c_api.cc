@@ -56,10 +56,12 @@ absl::StatusOr<EncodeSpec> SpecOf(const firn_round_trip_options& options) {
   FIRN_ASSIGN_OR_RETURN(spec.target.k, ClassOfBits(options.k_bits));
   FIRN_ASSIGN_OR_RETURN(spec.target.v, ClassOfBits(options.v_bits));
   if (options.key_method > FIRN_KEYS_ROTATED) return InvalidArgument("key method {}, 0 to 2", options.key_method);
+  if (options.ladder > FIRN_LADDER_TRELLIS) return InvalidArgument("ladder {}, 0 to 2", options.ladder);
   if (options.key_group > 65535 || options.value_group > 65535) {
     return InvalidArgument("groups of {} and {} values, at most 65535", options.key_group, options.value_group);
   }
   spec.key_method = static_cast<KeyMethod>(options.key_method);
+  spec.ladder = static_cast<Ladder>(options.ladder);
   spec.use_fp8 = options.use_fp8 != 0;
   spec.key_group = static_cast<uint16_t>(options.key_group);
   spec.value_group = static_cast<uint16_t>(options.value_group);

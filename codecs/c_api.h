@@ -38,6 +38,7 @@ firn_artifact* firn_artifact_layer(const firn_artifact* artifact, uint32_t layer
 /* FIRN_FP16, ... are the values of DType; classes are 8, 4 and 2 bits. */
 enum { FIRN_FP16 = 1, FIRN_BF16 = 2 };
 enum { FIRN_KEYS_PER_CHANNEL = 0, FIRN_KEYS_BALANCED_ROTATED = 1, FIRN_KEYS_ROTATED = 2 };
+enum { FIRN_LADDER_MIN_MAX = 0, FIRN_LADDER_GAIN = 1, FIRN_LADDER_TRELLIS = 2 };
 
 typedef struct firn_round_trip_options {
   uint32_t heads, tokens, k_width, v_width;
@@ -48,6 +49,7 @@ typedef struct firn_round_trip_options {
   uint32_t key_group, value_group; /* 0: the defaults. */
   uint32_t first_token, keep_first_tokens;
   const firn_artifact* artifact; /* Of one layer, or null. */
+  uint32_t ladder;               /* The nested code of rotated rows. */
 } firn_round_trip_options;
 
 /* Encodes one layer as a block and decodes it again into k_out and v_out, which may be k and v. *coded_bytes is the

@@ -7,8 +7,8 @@
 // disturbs neither side.
 //
 // Plain names are keys per channel (blocks of K alone); `_rotated` is the calibrated default, keys centred, balanced
-// and rotated and values rotated, per token. Usage: codec_bench [--json FILE] [--mib FP16_MIB] [--repeats N] [--only
-// NAME_SUBSTRING]
+// and rotated and values rotated, per token; `_gain` and `_trellis` are the same with the other nested codes. Usage:
+// codec_bench [--json FILE] [--mib FP16_MIB] [--repeats N] [--only NAME_SUBSTRING]
 #include <sys/mman.h>
 #include <time.h>
 
@@ -145,7 +145,7 @@ class Bench {
   void Run(const std::string& suffix, const BlockShape& shape, EncodeSpec spec) {
     if (!only_.empty() && only_.find(suffix.empty() ? (spec.use_fp8 ? "fp8" : "int") : suffix) == std::string::npos)
       return;
-    if (suffix.empty() && only_.find("_rotated") != std::string::npos) return;
+    if (suffix.empty() && only_.find('_') != std::string::npos) return;
     shape_ = shape;
     spec.target = {PrecisionClass::k8Bit, PrecisionClass::k8Bit};
     std::vector<std::pair<PrecisionClass, std::string>> decodes;
@@ -341,6 +341,10 @@ int Main(int argc, char** argv) {
   spec.key_method = KeyMethod::kBalancedRotated;
   spec.balance = bench.balance();
   bench.Run("_rotated", kBothParts, spec);
+  spec.ladder = Ladder::kGain;
+  bench.Run("_gain", kBothParts, spec);
+  spec.ladder = Ladder::kTrellis;
+  bench.Run("_trellis", kBothParts, spec);
   spec.use_fp8 = true;
   bench.Run("", kBothParts, spec);
   RunRules(&bench);

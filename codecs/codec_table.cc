@@ -4,6 +4,7 @@
 #include "codecs/fp8/fp8_codec.h"
 #include "codecs/identity/identity_codec.h"
 #include "codecs/integer/integer_codec.h"
+#include "codecs/ladder/ladder_codec.h"
 #include "codecs/nested/nested_codec.h"
 #include "codecs/nuq/nuq_codec.h"
 
@@ -25,6 +26,9 @@ constexpr float kIntegerTolerance[] = {0.01f, 0.15f, 0.3f, 0.9f};
 constexpr float kIntTensorTolerance[] = {0.014f, 0.22f, 0.5f, 1.1f};
 constexpr float kNuqTolerance[] = {0.2f, 0.35f, 0.7f};  // By a codebook that fits the values only roughly.
 constexpr float kFp4Tolerance[] = {0.14f};
+
+constexpr float kGainTolerance[] = {0.007f, 0.105f, 0.39f};
+constexpr float kTrellisTolerance[] = {0.0095f, 0.1f, 0.33f};
 
 constexpr CodecRow kRows[] = {
     {CodecId::kIdentity,
@@ -84,6 +88,12 @@ constexpr CodecRow kRows[] = {
     {CodecId::kMxFp4, "mxfp4", TileScope::kHead, false, kFourBit, kFp4Tolerance, fp4::MxRunBytes, fp4::MxMetaOffset,
      fp4::MxTileTokens, fp4::Validate, fp4::SurveyValues, fp4::EncodeMxReference, fp4::DecodeMxReference, fp4::EncodeMx,
      fp4::DecodeMx},
+    {CodecId::kNestedGain, "nested_gain", TileScope::kHead, true, kLadder, kGainTolerance, ladder::RunBytes,
+     ladder::MetaOffset, ladder::GainTileTokens, ladder::Validate, ladder::SurveyGain, ladder::EncodeGainReference,
+     ladder::DecodeGainReference, ladder::EncodeGain, ladder::DecodeGain},
+    {CodecId::kNestedTrellis, "nested_trellis", TileScope::kHead, true, kLadder, kTrellisTolerance, ladder::RunBytes,
+     ladder::MetaOffset, ladder::TrellisTileTokens, ladder::Validate, ladder::SurveyTrellis,
+     ladder::EncodeTrellisReference, ladder::DecodeTrellisReference, ladder::EncodeTrellis, ladder::DecodeTrellis},
 };
 
 }  // namespace

@@ -24,6 +24,7 @@ struct GoldenCase {
   bool fp8;
   uint16_t group;
   uint32_t keep_first_tokens;
+  Ladder ladder = Ladder::kMinMax;
 };
 
 constexpr GoldenCase kCases[] = {
@@ -33,6 +34,31 @@ constexpr GoldenCase kCases[] = {
     {"nested_channel_bf16", DType::kBf16, {1, 2, 7, 12, 6}, KeyMethod::kPerChannel, false, 0, 0},
     {"nested_token_balanced_fp16", DType::kFp16, {1, 2, 128, 96, 3}, KeyMethod::kBalancedRotated, false, 0, 0},
     {"nested_token_rotated_bf16", DType::kBf16, {1, 1, 80, 33, 3}, KeyMethod::kRotated, false, 32, 0},
+    {"nested_gain_balanced_fp16",
+     DType::kFp16,
+     {1, 2, 128, 64, 3},
+     KeyMethod::kBalancedRotated,
+     false,
+     0,
+     1,
+     Ladder::kGain},
+    {"nested_gain_rotated_bf16", DType::kBf16, {1, 1, 192, 96, 3}, KeyMethod::kRotated, false, 0, 0, Ladder::kGain},
+    {"nested_trellis_balanced_fp16",
+     DType::kFp16,
+     {1, 2, 128, 64, 3},
+     KeyMethod::kBalancedRotated,
+     false,
+     0,
+     1,
+     Ladder::kTrellis},
+    {"nested_trellis_rotated_bf16",
+     DType::kBf16,
+     {1, 1, 192, 96, 3},
+     KeyMethod::kRotated,
+     false,
+     0,
+     0,
+     Ladder::kTrellis},
     {"nested_from_fp8", DType::kFp8E5m2, {1, 1, 32, 16, 5}, KeyMethod::kPerChannel, false, 0, 2},
 };
 
@@ -89,6 +115,7 @@ std::vector<uint8_t> GoldenBytes(const GoldenCase& c) {
   bool nested_from_fp8 = std::string_view(c.name) == "nested_from_fp8";
   if (nested_from_fp8) spec.target = {PrecisionClass::k4Bit, PrecisionClass::k4Bit};
   spec.use_fp8 = c.fp8;
+  spec.ladder = c.ladder;
   spec.key_group = spec.value_group = c.group;
   spec.keep_first_tokens = c.keep_first_tokens;
   EncodedBlock encoded = *EncodeToHeap(raw.Wrap(), spec, artifacts);

@@ -6,6 +6,7 @@
 #include "codecs/block/source_rows.h"
 #include "codecs/block_codec.h"
 #include "codecs/codec_table.h"
+#include "codecs/ladder/ladder_codec.h"
 #include "codecs/nested/nested_codec.h"
 
 namespace firn {
@@ -33,14 +34,22 @@ PartCoding CodingOf(const CodingRule& rule, DType dtype, uint32_t width) {
   return coding;
 }
 
+// The code of rotated rows; widths that the wanted one does not take get the one that takes all.
+CodecId RotatedCodec(Ladder ladder, uint32_t width) {
+  if (ladder == Ladder::kMinMax || !ladder::TakesWidth(width)) return CodecId::kNestedToken;
+  return ladder == Ladder::kGain ? CodecId::kNestedGain : CodecId::kNestedTrellis;
+}
+
 absl::StatusOr<PartCoding> NestedCoding(const EncodeSpec& spec, Part part, DType dtype, uint32_t width) {
   PartCoding coding;
-  coding.codec = CodecId::kNestedToken;
+  coding.codec = RotatedCodec(spec.ladder, width);
   coding.meta_type = dtype == DType::kBf16 ? MetaType::kBf16 : MetaType::kFp16;
   uint16_t own_group = static_cast<uint16_t>(std::min(width, nested::kTokenGroupMax));
   if (part == Part::kV || spec.key_method != KeyMethod::kPerChannel) {
     uint16_t wanted = part == Part::kV ? spec.value_group : spec.key_group;
-    coding.group = wanted == 0 ? own_group : static_cast<uint16_t>(std::min<uint32_t>(wanted, width));
+    if (coding.codec == CodecId::kNestedToken) {
+      coding.group = wanted == 0 ? own_group : static_cast<uint16_t>(std::min<uint32_t>(wanted, width));
+    }
     coding.flags = PartCoding::kRotated;
     if (part == Part::kV || spec.key_method == KeyMethod::kRotated) return coding;
     if (spec.balance == nullptr) return FailedPrecondition("balanced keys need an artifact, none is given");

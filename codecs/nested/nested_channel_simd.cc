@@ -174,7 +174,7 @@ void DecodeChannelTo(Out out, const DecodeTile& tile) {
     const bool saturate = PassesLimit(minimum.data(), step.data(), width, largest);
     for (uint32_t t = 0; t < count; t += kRowsTogether) {
       const uint32_t together = std::min(kRowsTogether, count - t);
-      UnpackRows(planes, together, width, tile.precision, width, levels.data());
+      UnpackRows<Unpacked::kLevels>(planes, together, width, tile.precision, width, levels.data());
       planes.Skip(width, together);
       if (HWY_LIKELY(!saturate)) {
         DequantizeRows<false>(out, levels.data(), together, width, minimum.data(), step.data(), largest, target);

@@ -8,6 +8,7 @@
 #include "codecs/nested/nested_codec.h"
 #include "codecs/nested/nested_format.h"
 #include "codecs/nested/planes_reference.h"
+#include "codecs/nested/rotation_reference.h"
 #include "codecs/numeric/float_rows.h"
 
 namespace firn::nested {
@@ -29,27 +30,13 @@ struct PlaneRows {
   }
 };
 
-// The Hadamard transform of each block of `size` channels, without its 1/sqrt(size): butterflies of strides 1, 2, 4,
-// ...
-void Rotate(float* row, uint32_t width, uint32_t size) {
-  for (uint32_t stride = 1; stride < size; stride *= 2) {
-    for (uint32_t start = 0; start < width; start += 2 * stride) {
-      for (uint32_t i = start; i < start + stride; ++i) {
-        float a = row[i], b = row[i + stride];
-        row[i] = a + b;
-        row[i + stride] = a - b;
-      }
-    }
-  }
-}
-
 void TransformRow(const EncodeTile& tile, float* row) {
   const ChannelTransform& transform = tile.transform;
   for (uint32_t c = 0; c < tile.width; ++c) {
     float centred = transform.mean != nullptr ? row[c] - transform.mean[c] : row[c];
     row[c] = centred * (transform.encode_scale != nullptr ? transform.encode_scale[c] : transform.uniform_scale);
   }
-  if ((tile.coding->flags & PartCoding::kRotated) != 0) Rotate(row, tile.width, RotationSize(tile.width));
+  if ((tile.coding->flags & PartCoding::kRotated) != 0) RotateReference(row, tile.width, RotationSize(tile.width));
 }
 
 struct Range {
@@ -186,7 +173,7 @@ void DecodeTokenReference(const DecodeTile& tile) {
       meta += 2 * meta_bytes;
       for (uint32_t c = first; c < first + count; ++c) row[c] = minimum + step * static_cast<float>(levels[c]);
     }
-    if ((tile.coding->flags & PartCoding::kRotated) != 0) Rotate(row.data(), width, RotationSize(width));
+    if ((tile.coding->flags & PartCoding::kRotated) != 0) RotateReference(row.data(), width, RotationSize(width));
     for (uint32_t c = 0; c < width; ++c) {
       float scaled = row[c] * (transform.decode_scale != nullptr ? transform.decode_scale[c] : transform.uniform_scale);
       row[c] = Saturated(transform.mean != nullptr ? scaled + transform.mean[c] : scaled, limit);

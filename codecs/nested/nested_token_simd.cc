@@ -291,7 +291,7 @@ void DecodeTokenTo(Out, const DecodeTile& tile) {
     if (r == 0) {
       const uint32_t together = std::min(shape.batch, tile.tokens - t);
       const size_t used = size_t{together} * shape.groups;
-      UnpackRows(planes, together, shape.width, tile.precision, shape.padded, levels.data());
+      UnpackRows<Unpacked::kLevels>(planes, together, shape.width, tile.precision, shape.padded, levels.data());
       planes.Skip(shape.width, together);
       WithMetaType(coding.meta_type, [&](auto meta) HWY_ATTR {
         meta_in = ReadMetaPairs(meta, meta_in, used, minima.data(), steps.data());

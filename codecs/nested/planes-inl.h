@@ -105,7 +105,10 @@ HWY_INLINE void PackQuarters(D8 d8, const uint8_t* HWY_RESTRICT codes, size_t st
   }
 }
 
-template <PrecisionClass kPrecision, class D8>
+// What is unpacked: codes as they are, with zeros for bits of planes not asked for, or levels of the offset code.
+enum class Unpacked { kCodes, kLevels };
+
+template <PrecisionClass kPrecision, Unpacked kWhat, class D8>
 HWY_INLINE void UnpackQuarters(D8 d8, PlaneRows<const uint8_t> from, uint32_t rows, size_t quarter, size_t stride,
                                uint8_t* HWY_RESTRICT levels) {
   const auto offset =
@@ -130,7 +133,7 @@ HWY_INLINE void UnpackQuarters(D8 d8, PlaneRows<const uint8_t> from, uint32_t ro
         q2 = hn::Or(q2, BitsRight<4>(d8, low, 0x0F));
         q3 = hn::Or(q3, BitsRight<4>(d8, high, 0x0F));
       }
-      if constexpr (kPrecision != PrecisionClass::k4Bit) {
+      if constexpr (kWhat == Unpacked::kLevels && kPrecision != PrecisionClass::k4Bit) {
         q0 = hn::Add(q0, offset), q1 = hn::Add(q1, offset), q2 = hn::Add(q2, offset), q3 = hn::Add(q3, offset);
       }
       hn::StoreU(q0, d8, levels + at);
@@ -174,20 +177,25 @@ inline void PackRows(const uint8_t* codes, size_t stride, uint32_t rows, uint32_
   }
 }
 
-// Unpacks `rows` rows to levels, `stride` bytes apart.
-inline void UnpackRows(PlaneRows<const uint8_t> from, uint32_t rows, uint32_t width, PrecisionClass precision,
-                       size_t stride, uint8_t* levels) {
+// Unpacks `rows` rows to codes or levels, `stride` bytes apart.
+template <Unpacked kWhat>
+HWY_INLINE void UnpackRows(PlaneRows<const uint8_t> from, uint32_t rows, uint32_t width, PrecisionClass precision,
+                           size_t stride, uint8_t* levels) {
   const bool unpacked = WithQuarterVector(width, [&](auto tag) HWY_ATTR {
     if (precision == PrecisionClass::k8Bit) {
-      UnpackQuarters<PrecisionClass::k8Bit>(tag, from, rows, width / 4, stride, levels);
+      UnpackQuarters<PrecisionClass::k8Bit, kWhat>(tag, from, rows, width / 4, stride, levels);
     } else if (precision == PrecisionClass::k4Bit) {
-      UnpackQuarters<PrecisionClass::k4Bit>(tag, from, rows, width / 4, stride, levels);
+      UnpackQuarters<PrecisionClass::k4Bit, kWhat>(tag, from, rows, width / 4, stride, levels);
     } else {
-      UnpackQuarters<PrecisionClass::k2Bit>(tag, from, rows, width / 4, stride, levels);
+      UnpackQuarters<PrecisionClass::k2Bit, kWhat>(tag, from, rows, width / 4, stride, levels);
     }
   });
   for (uint32_t row = 0; !unpacked && row < rows; ++row, levels += stride, from.Skip(width, 1)) {
-    nested::UnpackRowReference(from.p2, from.p4, from.p8, width, precision, levels);
+    if constexpr (kWhat == Unpacked::kLevels) {
+      nested::UnpackRowReference(from.p2, from.p4, from.p8, width, precision, levels);
+    } else {
+      nested::UnpackCodesReference(from.p2, from.p4, from.p8, width, precision, levels);
+    }
   }
 }
 

@@ -32,9 +32,9 @@ inline void PackRowReference(const uint8_t* codes, uint32_t width, uint8_t* p2, 
   }
 }
 
-// Fills `levels` (`width` bytes) from the planes that `precision` needs.
-inline void UnpackRowReference(const uint8_t* p2, const uint8_t* p4, const uint8_t* p8, uint32_t width,
-                               PrecisionClass precision, uint8_t* levels) {
+// Fills `codes` (`width` bytes) from the planes that `precision` needs; bits of other planes are zero.
+inline void UnpackCodesReference(const uint8_t* p2, const uint8_t* p4, const uint8_t* p8, uint32_t width,
+                                 PrecisionClass precision, uint8_t* codes) {
   uint64_t pair_bytes = TwoBitRowBytes(width), nibble_bytes = FourBitRowBytes(width);
   for (uint64_t at = 0; at < width; ++at) {
     uint32_t shift = static_cast<uint32_t>(2 * (at / pair_bytes));
@@ -43,8 +43,15 @@ inline void UnpackRowReference(const uint8_t* p2, const uint8_t* p4, const uint8
     if (precision >= PrecisionClass::k8Bit) {
       code |= at < nibble_bytes ? p8[at] & 15u : p8[at - nibble_bytes] >> 4;
     }
-    levels[at] = LevelOf(static_cast<uint8_t>(code), precision);
+    codes[at] = static_cast<uint8_t>(code);
   }
+}
+
+// The levels of the offset code.
+inline void UnpackRowReference(const uint8_t* p2, const uint8_t* p4, const uint8_t* p8, uint32_t width,
+                               PrecisionClass precision, uint8_t* levels) {
+  UnpackCodesReference(p2, p4, p8, width, precision, levels);
+  for (uint32_t at = 0; at < width; ++at) levels[at] = LevelOf(levels[at], precision);
 }
 
 }  // namespace firn::nested

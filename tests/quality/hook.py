@@ -1,6 +1,7 @@
 """Passes K and V of a language model through FirnKV's own codecs, for a quality harness that calls `hook(layer, ...)`.
 
-Functions hook_fp8, hook_int8, hook_int4, hook_int2, and `calibrate`. After calibration keys are centred, balanced and rotated per
+Functions hook_fp8, hook_int8, hook_int4, hook_int2, hook_gain8, hook_gain4, hook_gain2, hook_trellis8, hook_trellis4,
+hook_trellis2, and `calibrate`. After calibration keys are centred, balanced and rotated per
 token; without it they are grouped per channel over 64 tokens. Values are always rotated, per token. The codecs get FP16. At exit
 the exact bits per value are printed: codes, scales and minima of all coded tokens.
 
@@ -18,13 +19,14 @@ import numpy as np
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 FP16, PER_CHANNEL, BALANCED_ROTATED = 1, 0, 1
+MIN_MAX, GAIN, TRELLIS = 0, 1, 2
 
 
 class Options(ctypes.Structure):
     """firn_round_trip_options of codecs/c_api.h."""
     _fields_ = [(name, ctypes.c_uint32) for name in (
         "heads", "tokens", "k_width", "v_width", "dtype", "k_bits", "v_bits", "use_fp8", "key_method", "key_group",
-        "value_group", "first_token", "keep_first_tokens")] + [("artifact", ctypes.c_void_p)]
+        "value_group", "first_token", "keep_first_tokens")] + [("artifact", ctypes.c_void_p), ("ladder", ctypes.c_uint32)]
 
 
 def load_library():
@@ -79,7 +81,7 @@ def artifact_of(layer):
     return ARTIFACTS[layer]
 
 
-def round_trip(layer, k, v, positions, bits, use_fp8=False):
+def round_trip(layer, k, v, positions, bits, use_fp8=False, ladder=MIN_MAX):
     # The codec's order is (head, token, channel).
     ours = [np.ascontiguousarray(x.transpose(1, 0, 2), dtype=np.float32) for x in (k, v)]
     out = [np.empty_like(x) for x in ours]
@@ -89,7 +91,7 @@ def round_trip(layer, k, v, positions, bits, use_fp8=False):
         heads=heads, tokens=tokens, k_width=width, v_width=ours[1].shape[2], dtype=FP16, k_bits=bits, v_bits=bits,
         use_fp8=int(use_fp8), key_method=PER_CHANNEL if artifact is None else BALANCED_ROTATED,
         first_token=int(positions[0]), keep_first_tokens=int(os.environ.get("FIRN_KEEP_FIRST_TOKENS", "0")),
-        artifact=artifact)
+        artifact=artifact, ladder=ladder)
     coded, exact = ctypes.c_uint64(), ctypes.c_uint64()
     check(LIBRARY.firn_round_trip(ctypes.byref(options), *map(address, ours + out), ctypes.byref(coded),
                                   ctypes.byref(exact)) == 0)
@@ -112,6 +114,30 @@ def hook_int4(layer, k_pre_rope, k, v, positions):
 
 def hook_int2(layer, k_pre_rope, k, v, positions):
     return round_trip(layer, k, v, positions, 2)
+
+
+def hook_gain8(layer, k_pre_rope, k, v, positions):
+    return round_trip(layer, k, v, positions, 8, ladder=GAIN)
+
+
+def hook_gain4(layer, k_pre_rope, k, v, positions):
+    return round_trip(layer, k, v, positions, 4, ladder=GAIN)
+
+
+def hook_gain2(layer, k_pre_rope, k, v, positions):
+    return round_trip(layer, k, v, positions, 2, ladder=GAIN)
+
+
+def hook_trellis8(layer, k_pre_rope, k, v, positions):
+    return round_trip(layer, k, v, positions, 8, ladder=TRELLIS)
+
+
+def hook_trellis4(layer, k_pre_rope, k, v, positions):
+    return round_trip(layer, k, v, positions, 4, ladder=TRELLIS)
+
+
+def hook_trellis2(layer, k_pre_rope, k, v, positions):
+    return round_trip(layer, k, v, positions, 2, ladder=TRELLIS)
 
 
 @atexit.register
