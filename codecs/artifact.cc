@@ -27,7 +27,7 @@ constexpr uint32_t kAllSections = kBalance | kRanges | kScales | kCodebooks | kR
 uint64_t ChannelCount(const ArtifactSections& s) { return uint64_t{s.layers} * s.heads * s.width; }
 
 // Beyond these FP32 arithmetic on keys loses the keys: calibration keeps far inside.
-constexpr float kValueMax = 1e6f, kWeightMin = 1e-5f, kWeightMax = 1e5f, kReachMin = 1e-6f, kScaleMax = 1e30f;
+constexpr float kValueMax = 1e6f, kWeightMin = 1e-5f, kWeightMax = 1e5f, kReachMin = 1e-8f, kScaleMax = 1e30f;
 
 absl::Status CheckWithin(const char* what, const std::vector<float>& values, float least, float most) {
   for (size_t i = 0; i < values.size(); ++i) {

@@ -40,7 +40,7 @@ struct Codebook {
 struct ArtifactSections {
   uint32_t layers = 0, heads = 0, width = 0;
   std::vector<float> mean, weight;   // [layer][head][channel]; |m| <= 1e6, w 1e-5 to 1e5.
-  std::vector<float> centre, reach;  // [layer][head][channel]: KVQuant's z and r of keys; |z| <= 1e6, r 1e-6 to 1e6.
+  std::vector<float> centre, reach;  // [layer][head][channel]: KVQuant's z and r of keys; |z| <= 1e6, r 1e-8 to 1e6.
   std::vector<float> scales;         // [layer][head]: FP8, positive.
   std::vector<Codebook> codebooks;   // One a width of codes, ascending.
   Rope rope;

@@ -19,7 +19,8 @@ constexpr PresetInfo kPresets[] = {
     {"kvquant-4", "KVQuant at 4 bits, 1 % outliers; needs artifacts of keys and values"},
     {"kvquant-3", "KVQuant at 3 bits, 1 % outliers; needs artifacts of keys and values"},
     {"kvquant-2", "KVQuant at 2 bits, 1 % outliers; needs artifacts of keys and values"},
-    {"firn", "the nested ladder, each tier as fine as it is configured"},
+    {"firn", "the nested ladder, trellis-coded: the most precise at any number of bits"},
+    {"firn-fast", "the nested ladder of minimum and step: encodes more than twice as fast"},
 };
 
 // The same for K and V, in every tier that codes.
@@ -45,22 +46,20 @@ absl::StatusOr<PrecisionPlan> KvQuant(uint32_t bits, const PresetArtifacts& arti
     return firn::InvalidArgument("preset kvquant-{} needs an artifact of keys and one of values", bits);
   }
   constexpr uint32_t kOutliersPerMille = 10;
-  PrecisionPlan plan = Everywhere({.codec = Codec::kNuqChannel,
-                                   .bits = bits,
-                                   .outliers_per_mille = kOutliersPerMille,
-                                   .pre_rope = true,
-                                   .artifact = artifacts.keys},
-                                  {.codec = Codec::kNuqToken,
-                                   .bits = bits,
-                                   .outliers_per_mille = kOutliersPerMille,
-                                   .artifact = artifacts.values});
+  PrecisionPlan plan = Everywhere(
+      {.codec = Codec::kNuqChannel,
+       .bits = bits,
+       .outliers_per_mille = kOutliersPerMille,
+       .pre_rope = true,
+       .artifact = artifacts.keys},
+      {.codec = Codec::kNuqToken, .bits = bits, .outliers_per_mille = kOutliersPerMille, .artifact = artifacts.values});
   plan.keep_first_tokens = 1;
   return plan;
 }
 
-PrecisionPlan Firn(const PresetArtifacts& artifacts) {
+PrecisionPlan Firn(Ladder ladder, const PresetArtifacts& artifacts) {
   PrecisionPlan plan;
-  plan.ladder = Ladder::kGain;
+  plan.ladder = ladder;
   if (artifacts.keys.has_value()) {
     plan.key_method = KeyMethod::kBalancedRotated;
     plan.balance_artifact = artifacts.keys;
@@ -81,7 +80,8 @@ absl::StatusOr<PrecisionPlan> Preset(std::string_view name, const PresetArtifact
   if (name == "kvquant-4") return KvQuant(4, artifacts);
   if (name == "kvquant-3") return KvQuant(3, artifacts);
   if (name == "kvquant-2") return KvQuant(2, artifacts);
-  if (name == "firn") return Firn(artifacts);
+  if (name == "firn") return Firn(Ladder::kTrellis, artifacts);
+  if (name == "firn-fast") return Firn(Ladder::kMinMax, artifacts);
   std::vector<std::string_view> names;
   for (const PresetInfo& preset : kPresets) names.push_back(preset.name);
   return firn::InvalidArgument("preset '{}' is not known; there are {}", name, fmt::join(names, ", "));

@@ -29,12 +29,15 @@ std::span<const PresetInfo> Presets();
 // without.
 //   fp8         E4M3, a dynamic scale a head.
 //   int8, int4  plain integers, a scale and a minimum for each 128 (int4: 64) channels of a token and head.
-//   kivi-4, kivi-2          keys by channel, values by token, groups of 32 (arXiv 2402.02750). The window of newest tokens
+//   kivi-4, kivi-2          keys by channel, values by token, groups of 32 (arXiv 2402.02750). The window of newest
+//   tokens
 //                           is the engine's: what it has not put is exact.
-//   kvquant-4, -3, -2       non-uniform codebooks, keys before their rotary embedding, 1 % outliers kept, the first token
+//   kvquant-4, -3, -2       non-uniform codebooks, keys before their rotary embedding, 1 % outliers kept, the first
+//   token
 //                           exact (arXiv 2401.18079); needs both artifacts.
-//   firn        the nested ladder: each tier as fine as it is configured, demotion drops planes; keys balanced where there
-//               is an artifact.
+//   firn, firn-fast         the nested ladder: each tier as fine as it is configured, demotion drops planes; keys
+//   balanced
+//                           where there is an artifact. firn is trellis-coded, firn-fast has a minimum and a step.
 absl::StatusOr<PrecisionPlan> Preset(std::string_view name, const PresetArtifacts& artifacts);
 
 }  // namespace firnkv
