@@ -179,6 +179,7 @@ void ColdTier::LogTombstones() {
     item->done = [this, part](absl::Status status) mutable {
       if (!status.ok()) {
         ++tombstone_failures_;
+        if (status.code() == absl::StatusCode::kResourceExhausted) ++tombstones_without_room_;
         unlogged_.insert(unlogged_.end(), part.begin(), part.end());  // Tried again with the next batch.
         return;
       }

@@ -302,6 +302,7 @@ void ColdTier::OnSegmentRemoved(uint32_t id, const absl::Status& status) {
       OnWriteError(status);
     }
     writer_->RetryWaiting();
+    RetryFlushes();
     MaybeReclaim();
   });
 }

@@ -124,29 +124,46 @@ void ColdTier::Tick() {
   Post([this] {
     MeasureIndex(true);
     LogTombstones();
+    RetryFlushes();
     MaybeProbe();
     MaybeReclaim();
   });
 }
 
 void ColdTier::FlushImpl(FlushDone done) {
-  Post([this, done = std::move(done)]() mutable {
-    DrainForgotten();
-    uint64_t failures = tombstone_failures_;
-    LogTombstones();
-    auto item = std::make_unique<FlushItem>();
-    item->done = [this, failures, done = std::move(done)](absl::Status status) mutable {
-      if (status.ok() && failures != tombstone_failures_)
-        status = Unavailable("tier {}: tombstones could not be written", name());
-      done(status);
-    };
-    AppendItem(std::move(item));
+  constexpr int64_t kPatienceNs = 10'000'000'000;
+  Post([this, until_ns = options_.clock->NowNs() + kPatienceNs, done = std::move(done)]() mutable {
+    TryFlush(until_ns, std::move(done));
   });
+}
+
+void ColdTier::TryFlush(int64_t until_ns, FlushDone done) {
+  DrainForgotten();
+  uint64_t failures = tombstone_failures_, without_room = tombstones_without_room_;
+  LogTombstones();
+  auto item = std::make_unique<FlushItem>();
+  item->done = [this, failures, without_room, until_ns, done = std::move(done)](absl::Status status) mutable {
+    uint64_t failed = tombstone_failures_ - failures;
+    if (!status.ok() || failed == 0) return done(status);
+    // A reclaim that is under way gives the room that was not there.
+    bool room_alone = tombstones_without_room_ - without_room == failed;
+    if (room_alone && !closing_ && options_.clock->NowNs() < until_ns) {
+      waiting_flushes_.emplace_back(until_ns, std::move(done));
+      return;
+    }
+    done(Unavailable("tier {}: tombstones could not be written", name()));
+  };
+  AppendItem(std::move(item));
+}
+
+void ColdTier::RetryFlushes() {
+  for (auto& [until_ns, done] : std::exchange(waiting_flushes_, {})) TryFlush(until_ns, std::move(done));
 }
 
 void ColdTier::Close(FlushDone done) {
   closing_ = true;
   Post([this, done = std::move(done)]() mutable {
+    RetryFlushes();  // For the last time.
     DrainForgotten();
     LogTombstones();
     auto item = std::make_unique<FlushItem>();

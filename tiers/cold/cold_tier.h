@@ -159,6 +159,9 @@ class ColdTier final : public Tier, private LogSink {
   void LoseRuns(const ColdCopyPtr& copy, const Identity& identity, RunMask lost);
 
   // --- Reclaiming, on the queue (cold_reclaim.cc)
+  // Waits, until `until_ns`, for tombstones that found no room.
+  void TryFlush(int64_t until_ns, FlushDone done);
+  void RetryFlushes();
   void MaybeReclaim();
   uint64_t FreeTarget() const;
   SegmentPtr ChooseVictim();
@@ -221,6 +224,8 @@ class ColdTier final : public Tier, private LogSink {
   FlushDone close_done_;
   std::vector<Tombstone> unlogged_;  // Known to the index, not yet to the log.
   uint64_t tombstone_failures_ = 0;
+  uint64_t tombstones_without_room_ = 0;                        // Of tombstone_failures_, for want of a segment.
+  std::vector<std::pair<int64_t, FlushDone>> waiting_flushes_;  // Of the queue: until when, and whom to tell.
 
   mutable std::mutex mu_;  // Also guards what segments and copies say it does.
   TokenBucket admission_;
