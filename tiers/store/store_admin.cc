@@ -1,32 +1,39 @@
 // Looking up, holding, deleting, and moves that somebody asks for.
+#include <algorithm>
 #include <utility>
 
 #include "base/status.h"
 #include "tiers/store/store_impl.h"
 
 namespace firn {
+
 std::vector<LocatedBlock> StoreImpl::Locate(NamespaceId ns, const std::vector<Digest>& keys, ClassPair least) {
+  constexpr uint32_t kEntriesAHold = 4096;  // Looked at before others get the lock.
   std::vector<LocatedBlock> out(keys.size());
-  std::lock_guard lock(mu_);
-  totals_.lookups += keys.size();
-  if (!CheckNamespaceLocked(ns).ok()) return out;
-  for (size_t i = 0; i < keys.size(); ++i) {
-    LocatedBlock located{.state = BlockState::kPresent, .served = {PrecisionClass::kExact, PrecisionClass::kExact}};
-    for (uint32_t shard = 0; shard < namespaces_[ns].facts.shards && located.state == BlockState::kPresent; ++shard) {
-      EntryId id = table_.Find({ns, static_cast<uint16_t>(shard), keys[i]});
-      ClassPair best = id == kNoEntry ? ClassPair{} : BestClassLocked(id);
-      if (id == kNoEntry || ExpiredLocked(table_.entry(id)) || !best.AtLeast(least)) {
-        located = {};
-        break;
-      }
-      located.served = Coarser(located.served, best);
-      located.tier = std::max(located.tier, table_.HottestTier(id));
-      located.tokens = table_.entry(id).tokens;
+  for (size_t i = 0; i < keys.size();) {
+    std::lock_guard lock(mu_);
+    if (!CheckNamespaceLocked(ns).ok()) break;
+    size_t step = std::max(1u, kEntriesAHold / namespaces_[ns].facts.shards);
+    for (size_t end = std::min(keys.size(), i + step); i < end; ++i) {
+      out[i] = LocateLocked(ns, keys[i], least);
+      ++totals_.lookups;
+      if (out[i].state == BlockState::kPresent) ++totals_.lookup_hits;
     }
-    if (located.state == BlockState::kPresent) ++totals_.lookup_hits;
-    out[i] = located;
   }
   return out;
+}
+
+LocatedBlock StoreImpl::LocateLocked(NamespaceId ns, const Digest& key, ClassPair least) const {
+  LocatedBlock located{.state = BlockState::kPresent, .served = {PrecisionClass::kExact, PrecisionClass::kExact}};
+  for (uint32_t shard = 0; shard < namespaces_[ns].facts.shards; ++shard) {
+    EntryId id = table_.Find({ns, static_cast<uint16_t>(shard), key});
+    ClassPair best = id == kNoEntry ? ClassPair{} : BestClassLocked(id);
+    if (id == kNoEntry || ExpiredLocked(table_.entry(id)) || !best.AtLeast(least)) return {};
+    located.served = Coarser(located.served, best);
+    located.tier = std::max(located.tier, table_.HottestTier(id));
+    located.tokens = table_.entry(id).tokens;
+  }
+  return located;
 }
 
 absl::Status PinnedError(const Digest& key, uint32_t pins) {

@@ -280,6 +280,7 @@ class StoreImpl final : public Store, public PolicyView {
   }
   ClassPair BestClassLocked(EntryId id) const;
   void EmitLocked(EventKind kind, const Entry& e, uint8_t tier, ClassPair now, Aftermath* after);
+  LocatedBlock LocateLocked(NamespaceId ns, const Digest& key, ClassPair least) const;
   EntryId FindByIdentityLocked(const Identity& identity) const;
 
   // --- store_put.cc
