@@ -43,6 +43,43 @@ TEST(StorePromises, ABlockThatIsThereIsMadeDurable) {
   h.ExpectConsistent();
 }
 
+// C30: the coarser block that a put refines is evicted, expires or is reclaimed while the put is on its way.
+TEST(StorePromises, C30_a_refining_put_outlives_the_block_it_refines) {
+  for (bool while_committing : {false, true}) {
+    SCOPED_TRACE(while_committing ? "while committing" : "before the commit");
+    StoreHarness h({.late_commits = true});
+    PutSpec brief = h.Spec(1);
+    brief.ttl_ms = 500;
+    auto first = h.Put(brief, 1);
+    ASSERT_TRUE(first.ok()) << Message(first.status());
+    ASSERT_TRUE(h.Demote(1, 2).ok());
+    auto put = h.store->BeginPut(h.Spec(1));
+    ASSERT_TRUE(put.ok()) << Message(put.status());
+    StoreHarness::FillPut(**put, 1);
+    auto expire = [&] {
+      h.clock.AdvanceMs(1000);
+      h.store->Tick();
+      EXPECT_EQ(h.store->Stats().blocks, 0u);
+    };
+    if (!while_committing) expire();
+    std::optional<absl::StatusOr<PutResult>> result;
+    h.store->CommitPut(*std::move(put), [&](absl::StatusOr<PutResult> got) { result = std::move(got); });
+    if (while_committing) {
+      ASSERT_TRUE(h.manual.RunOne());  // Sealed and given to the tier, which has not answered.
+      ASSERT_FALSE(result.has_value());
+      expire();
+    }
+    h.Settle();
+    ASSERT_TRUE(result.has_value() && result->ok()) << (result.has_value() ? Message(result->status()) : "no answer");
+    EXPECT_GT((*result)->generation, first->generation);
+    auto got = h.Get(1, kExactPair);
+    ASSERT_TRUE(got.ok()) << Message(got.status());
+    EXPECT_EQ(h.RelativeError(*got, 1), 0.0);
+    EXPECT_EQ(IntactRuns(got->block), got->block.present);
+    h.ExpectConsistent();
+  }
+}
+
 // A put that refines a block keeps its generation: a promotion of what was there before must not undo it.
 TEST(StorePromises, ARefiningPutOutlastsAPromotionUnderWay) {
   StoreHarness h;
