@@ -11,6 +11,7 @@
 #include "codecs/codec_table.h"
 #include "codecs/nested/nested_format.h"
 #include "codecs/numeric/float_rows.h"
+#include "codecs/numeric/inline_buffer.h"
 
 namespace firn {
 
@@ -86,7 +87,7 @@ struct TestTransform {
     if ((flags & (PartCoding::kCentred | PartCoding::kBalanced)) == 0) return;
     std::mt19937_64 rng(seed);
     std::normal_distribution<float> normal;
-    mean.resize(width), encode_scale.resize(width), decode_scale.resize(width);
+    Resize(width);
     for (uint32_t c = 0; c < width; ++c) {
       float weight = std::exp(normal(rng));
       mean[c] = normal(rng);
@@ -98,11 +99,16 @@ struct TestTransform {
   TestTransform(const CodecRow& row, const PartCoding& coding, uint32_t width)
       : TestTransform(width, row.applies_transform ? coding.flags : uint8_t{0}, width) {
     if (coding.codec != CodecId::kNuqChannel) return;
-    mean.resize(width), encode_scale.resize(width), decode_scale.resize(width);
+    Resize(width);
     for (uint32_t c = 0; c < width; ++c) {
       mean[c] = static_cast<float>(c % 5) * 0.03125f - 0.0625f;
       decode_scale[c] = 2.25f + static_cast<float>(c % 7) * 0.125f;
       encode_scale[c] = 1.0f / decode_scale[c];
+    }
+  }
+  void Resize(uint32_t width) {
+    for (auto* values : {&mean, &encode_scale, &decode_scale}) {
+      values->resize(width + kVectorAlignment / sizeof(float));
     }
   }
   ChannelTransform view() const {

@@ -113,7 +113,7 @@ TEST(Nuq, OutliersAreExactAndSortedByPlace) {
 
 TEST(Nuq, DamagedIndicesWriteNothingOutside) {
   PartCoding coding = Coding(CodecId::kNuqChannel, 4, 50);
-  std::vector<float> x(100, 0.5f);
+  std::vector<float> x(200, 0.5f);
   Coded coded = Code(coding, x, 100, 2);
   TileMemory damaged = coded.memory;
   for (size_t i = 0; i < damaged.runs[0].size(); i += 4) StoreLe<uint16_t>(damaged.runs[0].data() + i, 65535);
