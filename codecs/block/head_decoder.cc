@@ -74,45 +74,35 @@ void HeadDecoder::DecodeExact(uint32_t layer, uint32_t head, DType out, uint8_t*
   FindCodec(coding.codec)->decode(tile);
 }
 
-PrecisionClass HeadDecoder::HeadPrecision(uint32_t layer, uint32_t head) const {
-  return std::min(geometry_.CeilingAt(layer, head), finest_);
+DecodeTile HeadDecoder::TileOf(uint32_t layer, uint32_t head, const ChannelTransform& transform) {
+  const PartCoding& coding = geometry_.CodingAt(layer, head);
+  return {.coding = &coding,
+          .width = geometry_.shape().width,
+          .heads = geometry_.layer_scope() ? geometry_.shape().heads : 1,
+          .stored = geometry_.stored(),
+          .precision = std::min(geometry_.CeilingAt(layer, head), finest_),
+          .source_scale = SourceScale(layer, head),
+          .transform = conditioner_.ForCodec(transform),
+          .model = transform_.ModelOf(layer, head, coding.bits)};
 }
 
-DecodeTile HeadDecoder::TileAt(uint32_t layer, uint32_t head, uint32_t token, uint32_t tokens) {
-  const PartCoding& coding = geometry_.CodingAt(layer, head);
-  DecodeTile tile{.coding = &coding,
-                  .width = geometry_.shape().width,
-                  .tokens = tokens,
-                  .heads = geometry_.layer_scope() ? geometry_.shape().heads : 1,
-                  .stored = geometry_.stored(),
-                  .precision = HeadPrecision(layer, head),
-                  .source_scale = SourceScale(layer, head),
-                  .transform = conditioner_.ForCodec(transform_.For(layer, head)),
-                  .model = transform_.ModelOf(layer, head, coding.bits)};
+void HeadDecoder::ReadRuns(uint32_t layer, uint32_t head, uint32_t token, DecodeTile* tile) {
   for (uint32_t k = 0; k < kRunKinds; ++k) {
     RunKind kind = static_cast<RunKind>(k);
-    bool here = cursors_[k].bytes() > 0 && geometry_.HeadHas(kind, layer, head);
-    uint64_t bytes = here ? geometry_.TileBytes(kind, tokens, layer, head) : 0;
     // Runs of finer classes than the one at hand are neither here nor read.
-    bool used = bytes > 0;
-    tile.runs[k] = used ? cursors_[k].Read(geometry_.Offset(kind, layer, head, token), bytes) : nullptr;
+    bool here = cursors_[k].bytes() > 0 && geometry_.HeadHas(kind, layer, head);
+    uint64_t bytes = here ? geometry_.TileBytes(kind, tile->tokens, layer, head) : 0;
+    tile->runs[k] = bytes > 0 ? cursors_[k].Read(geometry_.Offset(kind, layer, head, token), bytes) : nullptr;
   }
-  return tile;
-}
-
-float* HeadDecoder::DecodeFloats(DecodeTile tile) {
-  floats_.resize(uint64_t{tile.tokens} * tile.width);
-  tile.out = DType::kFp32;
-  tile.target = reinterpret_cast<uint8_t*>(floats_.data());
-  geometry_.row().decode(tile);
-  return floats_.data();
 }
 
 float* HeadDecoder::LayerRows(uint32_t layer, uint32_t head) {
   uint64_t head_values = uint64_t{geometry_.coded_tokens()} * geometry_.shape().width;
   if (layer_ != layer) {
     layer_rows_.resize(head_values * geometry_.shape().heads);
-    DecodeTile tile = TileAt(layer, 0, 0, geometry_.coded_tokens());
+    DecodeTile tile = TileOf(layer, 0, transform_.For(layer, 0));
+    tile.tokens = geometry_.coded_tokens();
+    ReadRuns(layer, 0, 0, &tile);
     tile.out = DType::kFp32;
     tile.target = reinterpret_cast<uint8_t*>(layer_rows_.data());
     geometry_.row().decode(tile);
@@ -137,19 +127,24 @@ void HeadDecoder::DecodeHead(uint32_t layer, uint32_t head, DType out, uint8_t* 
     target += values * DTypeBytes(out);
   };
   if (coded > 0 && geometry_.layer_scope()) return give(LayerRows(layer, head), uint64_t{coded} * width);
-  for (uint32_t token = 0, tokens = 0; token < coded; token += tokens) {
-    tokens = std::min(geometry_.tile_tokens(), coded - token);
-    DecodeTile tile = TileAt(layer, head, token, tokens);
+  const ChannelTransform transform = transform_.For(layer, head);
+  DecodeTile tile = TileOf(layer, head, transform);
+  for (uint32_t token = 0; token < coded; token += tile.tokens) {
+    tile.tokens = std::min(geometry_.tile_tokens(), coded - token);
+    ReadRuns(layer, head, token, &tile);
     if (conditioner_.active()) {
-      float* rows = DecodeFloats(tile);
-      conditioner_.Backward(rows, transform_.For(layer, head), token, tokens);
-      give(rows, uint64_t{tokens} * width);
+      floats_.resize(uint64_t{tile.tokens} * width);
+      tile.out = DType::kFp32;
+      tile.target = reinterpret_cast<uint8_t*>(floats_.data());
+      geometry_.row().decode(tile);
+      conditioner_.Backward(floats_.data(), transform, token, tile.tokens);
+      give(floats_.data(), floats_.size());
       continue;
     }
     tile.out = out;
     tile.target = target;
     geometry_.row().decode(tile);
-    target += tokens * row_bytes;
+    target += tile.tokens * row_bytes;
   }
 }
 

@@ -44,11 +44,10 @@ class HeadDecoder {
   ReadCursor& cursor(RunKind kind) { return cursors_[static_cast<size_t>(kind)]; }
   float SourceScale(uint32_t layer, uint32_t head);
   void DecodeExact(uint32_t layer, uint32_t head, DType out, uint8_t* target);
-  // The tile that begins with `token`; its tokens, target and type of output are the caller's.
-  PrecisionClass HeadPrecision(uint32_t layer, uint32_t head) const;
-  DecodeTile TileAt(uint32_t layer, uint32_t head, uint32_t token, uint32_t tokens);
-  // A tile's values as FP32; valid until the next call.
-  float* DecodeFloats(DecodeTile tile);
+  // What is the same for all tiles of a head; tokens, runs, target and type of output are not.
+  DecodeTile TileOf(uint32_t layer, uint32_t head, const ChannelTransform& transform);
+  // The bytes of the tile that begins with `token`, whose tokens are set.
+  void ReadRuns(uint32_t layer, uint32_t head, uint32_t token, DecodeTile* tile);
   // All coded tokens of a head out of a layer that is decoded together.
   float* LayerRows(uint32_t layer, uint32_t head);
 

@@ -191,6 +191,34 @@ TEST(ColdTier, C30_PinnedBlocksAreNeverReclaimed) {
   }
 }
 
+// A flush whose tombstones find no room waits for it, and says so when none comes.
+TEST(ColdTier, AFlushWaitsForRoomForItsTombstones) {
+  for (bool room_comes : {true, false}) {
+    SCOPED_TRACE(room_comes ? "room comes" : "no room comes");
+    ColdRig rig(32 * kMiB);
+    ASSERT_TRUE(rig.Open().ok());
+    rig.events.judge = [](const Identity&, RunMask) { return ReclaimVerdict::kKeep; };
+    rig.events.let_go = [](const Identity&, RunMask) { return false; };
+    Written blocks = Fill(&rig, 0, 16 * kMiB, 16);
+    ASSERT_TRUE(rig.cold->SetCapacity(12 * kMiB).ok());  // Less than is there, and all of it is pinned.
+    rig.Run();
+    rig.cold->Forget(blocks[0].second, blocks[0].first.header->identity);
+    std::optional<absl::Status> flushed;
+    rig.cold->Flush([&](absl::Status status) { flushed = std::move(status); });
+    rig.Run();
+    ASSERT_FALSE(flushed.has_value()) << *flushed;
+    if (room_comes) {
+      ASSERT_TRUE(rig.cold->SetCapacity(32 * kMiB).ok());
+    } else {
+      rig.clock.AdvanceMs(11'000);
+    }
+    rig.cold->Tick();
+    rig.Run();
+    ASSERT_TRUE(flushed.has_value());
+    EXPECT_EQ(flushed->code(), room_comes ? absl::StatusCode::kOk : absl::StatusCode::kUnavailable) << *flushed;
+  }
+}
+
 TEST(ColdTier, ABlockForgottenWhileItMovesStaysForgotten) {
   ColdRig rig(32 * kMiB);
   rig.options.relocate_fraction = 0.9;
