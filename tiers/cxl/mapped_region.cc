@@ -132,7 +132,11 @@ class FileRegion final : public MappedRegion {
   absl::Status Populate(uint64_t offset, uint64_t bytes) override {
     auto at = static_cast<off_t>(kMemoryOffset + offset);
     int error = posix_fallocate(locked_fd_, at, static_cast<off_t>(bytes));
-    if (error == 0) return absl::OkStatus();
+    if (error == 0) {
+      // Space is there; this only maps it ahead, which kernels before 5.14 leave to the first demotions.
+      madvise(base_ + offset, bytes, MADV_POPULATE_WRITE);
+      return absl::OkStatus();
+    }
     if (ftruncate(locked_fd_, at) != 0) return ErrnoStatus(errno, "shorten " + description_);
     return ErrnoStatus(error, fmt::format("take {} bytes for {}", bytes, description_));
   }

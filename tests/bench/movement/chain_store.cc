@@ -151,7 +151,8 @@ absl::StatusOr<ClassPair> ChainStore::GetDecoded(uint64_t number) {
 
 absl::Status ChainStore::MoveAll(uint64_t first, uint64_t count,
                                  const std::function<void(const Digest&, MoveDone)>& move) {
-  constexpr uint64_t kInFlight = 16;
+  // Refilled in halves, so that whoever asks does not run between any two blocks.
+  constexpr uint64_t kInFlight = 32;
   std::mutex mu;
   std::condition_variable changed;
   uint64_t open = 0;
@@ -159,14 +160,14 @@ absl::Status ChainStore::MoveAll(uint64_t first, uint64_t count,
   for (uint64_t i = 0; i < count; ++i) {
     {
       std::unique_lock lock(mu);
-      changed.wait(lock, [&] { return open < kInFlight; });
+      if (open == kInFlight) changed.wait(lock, [&] { return open <= kInFlight / 2; });
       ++open;
     }
     move(Key(first + i), [&](absl::StatusOr<ClassPair> now) {
       std::lock_guard lock(mu);
       status.Update(now.status());
       --open;
-      changed.notify_all();
+      if (open == kInFlight / 2 || open == 0) changed.notify_all();
     });
   }
   std::unique_lock lock(mu);

@@ -1,6 +1,6 @@
 // demote_bench: how fast blocks move down, between every pair of tiers, and how fast precision is given up in place.
 //
-//   demote_bench [--folder DIR] [--blocks N] [--rounds N] [--json FILE]
+//   demote_bench [--folder DIR] [--blocks N] [--rounds N] [--only NAME] [--json FILE]
 //
 // For each movement: the FP16 bytes that the moved blocks represent a second (what a demotion is worth), the bytes
 // written to the destination a second (what the link carries), and the latter against the link's own ceiling: memcpy by
@@ -149,7 +149,7 @@ class DemoteBench {
   Report* const report_;
 };
 
-absl::Status Run(const std::string& parent, uint64_t blocks, int rounds, Report* report) {
+absl::Status Run(const std::string& parent, uint64_t blocks, int rounds, const std::string& only, Report* report) {
   TempFolder folder(parent);
   FIRN_ASSIGN_OR_RETURN(std::unique_ptr<ChainStore> chain, ChainStore::Open(folder.path(), kBlockTokens));
   double memory = MemcpyCeiling(chain->threads());
@@ -164,8 +164,10 @@ absl::Status Run(const std::string& parent, uint64_t blocks, int rounds, Report*
                                    {"demote_dram_cxl_int4", {kWarm, kCxl}, copy},
                                    {"demote_dram_nvme_int4", {kWarm, kCold}, write},
                                    {"demote_cxl_nvme_int4", {kCxl, kCold}, write}}) {
+    if (!only.empty() && only != movement.name) continue;
     FIRN_RETURN_IF_ERROR(bench.Move(movement, movement.ceiling == copy ? memory : disk));
   }
+  if (!only.empty()) return absl::OkStatus();
   FIRN_RETURN_IF_ERROR(bench.Degrade("degrade_dram_int4", {kWarm}, PrecisionClass::k4Bit, memory,
                                      "planes kept, without moving them, against memcpy of as many"));
   return bench.Degrade("degrade_nvme_int2", {kCold}, PrecisionClass::k2Bit, disk, "link bytes against direct writes");
@@ -173,16 +175,17 @@ absl::Status Run(const std::string& parent, uint64_t blocks, int rounds, Report*
 
 int Main(int argc, char** argv) {
   CLI::App app("Demotion between every pair of tiers, and degrading in place");
-  std::string folder, json;
+  std::string folder, json, only;
   uint64_t blocks = 96;
   int rounds = 5;
   app.add_option("--folder", folder, "Where the CXL file and the cold tier go (default: $TMPDIR or /tmp)");
   app.add_option("--blocks", blocks, "Blocks of 2 MiB a round")->check(CLI::Range(1, 256))->capture_default_str();
   app.add_option("--rounds", rounds, "Rounds")->check(CLI::Range(1, 100))->capture_default_str();
+  app.add_option("--only", only, "Measure this movement alone, e.g. demote_dram_cxl_int4");
   app.add_option("--json", json, "Write the figures to this file");
   CLI11_PARSE(app, argc, argv);
   Report report("demote_bench");
-  absl::Status status = Run(folder, blocks, rounds, &report);
+  absl::Status status = Run(folder, blocks, rounds, only, &report);
   if (status.ok()) status = report.Finish(json);
   if (status.ok()) return 0;
   std::fprintf(stderr, "demote_bench: %s\n", Message(status).c_str());

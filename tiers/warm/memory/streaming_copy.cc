@@ -1,5 +1,6 @@
 #include "tiers/warm/memory/streaming_copy.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/check.h"
@@ -11,16 +12,33 @@
 namespace firn {
 namespace {
 
+#if defined(__SSE2__)
+constexpr size_t kLine = 64;
+// Pages that are copied side by side: one stream of stores alone does not keep the memory busy.
+constexpr size_t kPages = 4;
+constexpr size_t kPage = 4096;
+
+void StreamLine(uint8_t* to, const uint8_t* from) {
+  __m128i line[4];
+  for (int i = 0; i < 4; ++i) line[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from) + i);
+  for (int i = 0; i < 4; ++i) _mm_stream_si128(reinterpret_cast<__m128i*>(to) + i, line[i]);
+}
+
+void StreamPages(uint8_t* to, const uint8_t* from) {
+  for (size_t at = 0; at < kPage; at += kLine) {
+    for (size_t page = 0; page < kPages; ++page) StreamLine(to + page * kPage + at, from + page * kPage + at);
+  }
+}
+#endif
+
 void StreamPiece(uint8_t* to, const uint8_t* from, size_t bytes) {
 #if defined(__SSE2__)
-  size_t head = std::min<size_t>(bytes, (64 - reinterpret_cast<uintptr_t>(to) % 64) % 64);
+  size_t head = std::min<size_t>(bytes, (kLine - reinterpret_cast<uintptr_t>(to) % kLine) % kLine);
   std::memcpy(to, from, head);
   to += head, from += head, bytes -= head;
-  for (; bytes >= 64; to += 64, from += 64, bytes -= 64) {
-    __m128i line[4];
-    for (int i = 0; i < 4; ++i) line[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from) + i);
-    for (int i = 0; i < 4; ++i) _mm_stream_si128(reinterpret_cast<__m128i*>(to) + i, line[i]);
-  }
+  constexpr size_t kMany = kPages * kPage;
+  for (; bytes >= kMany; to += kMany, from += kMany, bytes -= kMany) StreamPages(to, from);
+  for (; bytes >= kLine; to += kLine, from += kLine, bytes -= kLine) StreamLine(to, from);
 #endif
   std::memcpy(to, from, bytes);
 }
