@@ -189,50 +189,6 @@ void StoreImpl::AddNamespaceLocked(const NamespaceFacts& facts, const PrecisionP
   *id = it->second;
 }
 
-void StoreImpl::RegisterNamespace(const NamespaceFacts& facts, const PrecisionPlan& plan,
-                                  absl::AnyInvocable<void(absl::StatusOr<NamespaceId>)> done) {
-  absl::Status valid = ValidateFacts(facts);
-  if (!valid.ok()) return done(valid);
-  NamespaceId id = 0;
-  FactWriter writer;
-  {
-    std::lock_guard lock(mu_);
-    absl::Status plan_ok = CheckPlanLocked(facts, plan);
-    auto it = namespace_by_fingerprint_.find(NamespaceFingerprint(facts));
-    bool as_before = it != namespace_by_fingerprint_.end() && namespaces_[it->second].plan == plan;
-    bool same = as_before && namespaces_[it->second].saved;
-    if (plan_ok.ok() && !as_before) plan_ok = CheckPlanNames(plan);
-    if (plan_ok.ok() && it == namespace_by_fingerprint_.end() &&
-        namespace_by_fingerprint_.size() >= options_.namespaces_max) {
-      plan_ok = ResourceExhausted("{} namespaces are registered; at most {}", namespace_by_fingerprint_.size(),
-                                  options_.namespaces_max);
-    }
-    if (plan_ok.ok()) {
-      AddNamespaceLocked(facts, plan, &id);
-      if (!same) writer = fact_writer_;
-      if (!same) namespaces_[id].saved = false;
-    }
-    valid = plan_ok;
-  }
-  if (!valid.ok()) return done(valid);
-  if (!writer) return done(id);
-  writer("namespace", NamespaceFingerprint(facts).Hex(), SerializeNamespace(facts, plan),
-         [this, id, plan, done = std::move(done)](absl::Status written) mutable {
-           if (!written.ok()) return done(written);  // It serves; registering it again writes it again.
-           {
-             std::lock_guard lock(mu_);
-             if (namespaces_[id].removed) {
-               written =
-                   Aborted("the namespace was removed by another call while it was registered; register it again");
-             } else if (namespaces_[id].plan == plan) {
-               namespaces_[id].saved = true;
-             }
-           }
-           if (!written.ok()) return done(written);
-           done(id);
-         });
-}
-
 absl::StatusOr<NamespaceId> StoreImpl::FindNamespace(const Digest& fingerprint) const {
   std::lock_guard lock(mu_);
   auto it = namespace_by_fingerprint_.find(fingerprint);
@@ -259,55 +215,6 @@ std::vector<NamespaceId> StoreImpl::ListNamespaces(std::string_view tenant) cons
     if (!namespaces_[id].removed && namespaces_[id].facts.tenant == tenant) ids.push_back(id);
   }
   return ids;
-}
-
-absl::Status StoreImpl::CheckArtifactRoomLocked(uint64_t bytes) const {
-  uint64_t limit = options_.artifacts_bytes_max;
-  std::string_view whose = "limits.artifacts";
-  if (std::optional<uint8_t> tier = PersistentTier(); tier.has_value()) {
-    uint64_t share = options_.tiers[*tier].tier->Usage().capacity_bytes / 16;
-    if (share < limit) whose = "1/16 of the persistent tier's capacity";
-    limit = std::min(limit, share);
-  }
-  uint64_t held = artifacts_.bytes() + artifact_bytes_arriving_;
-  if (held + bytes <= limit) return absl::OkStatus();
-  return ResourceExhausted("an artifact of {} bytes was put and {} bytes of artifacts are kept; at most {} in all, {}",
-                           bytes, held, limit, whose);
-}
-
-void StoreImpl::PutArtifact(std::shared_ptr<const Artifact> artifact, absl::AnyInvocable<void(absl::Status)> done) {
-  FactWriter writer;
-  absl::Status room;
-  uint64_t arriving = 0;
-  {
-    std::lock_guard lock(mu_);
-    bool known = artifacts_.Find(artifact->digest()) != nullptr;
-    if (!saved_artifacts_.contains(artifact->digest())) writer = fact_writer_;
-    if (!known) {
-      room = CheckArtifactRoomLocked(artifact->serialized().size());
-      if (room.ok() && writer) artifact_bytes_arriving_ += arriving = artifact->serialized().size();
-      if (room.ok() && !writer) artifacts_.Add(artifact);
-    }
-  }
-  if (!room.ok() || !writer) return done(std::move(room));
-  writer("artifact", artifact->digest().Hex(), artifact->serialized(),
-         [this, artifact, arriving, done = std::move(done)](absl::Status written) mutable {
-           {
-             // Known once it is written: what a plan names must be there after a restart.
-             std::lock_guard lock(mu_);
-             artifact_bytes_arriving_ -= arriving;
-             if (written.ok()) {
-               artifacts_.Add(artifact);
-               saved_artifacts_.insert(artifact->digest());
-             }
-           }
-           done(std::move(written));
-         });
-}
-
-void StoreImpl::SetFactWriter(FactWriter writer) {
-  std::lock_guard lock(mu_);
-  fact_writer_ = std::move(writer);
 }
 
 SessionId StoreImpl::OpenSession(std::string_view tenant) {

@@ -134,10 +134,9 @@ uint64_t StoreImpl::Clear(const ClearScope& scope) {
 }
 
 void StoreImpl::RemoveNamespace(NamespaceId ns, absl::AnyInvocable<void(absl::StatusOr<uint64_t>)> done) {
-  uint64_t copies = 0;
   absl::Status known;
-  FactWriter writer;
-  Digest fingerprint;
+  bool saved = false;
+  absl::AnyInvocable<void(absl::Status)> sync;
   {
     Aftermath after(this);
     std::lock_guard lock(mu_);
@@ -145,23 +144,24 @@ void StoreImpl::RemoveNamespace(NamespaceId ns, absl::AnyInvocable<void(absl::St
     if (known.ok()) {
       ClearScope scope;
       scope.ns = ns;
-      copies = ClearLocked(scope, &after);
-      fingerprint = namespaces_[ns].fingerprint;
+      uint64_t copies = ClearLocked(scope, &after);
+      Digest fingerprint = namespaces_[ns].fingerprint;
       namespaces_[ns].removed = true;
       namespace_by_fingerprint_.erase(fingerprint);
-      writer = fact_writer_;
+      sync = [this, copies, done = std::exchange(done, nullptr)](absl::Status written) mutable {
+        if (!written.ok()) return done(std::move(written));
+        SyncRemovals([copies, done = std::move(done)](absl::Status synced) mutable {
+          if (!synced.ok()) return done(std::move(synced));
+          done(copies);
+        });
+      };
+      saved = static_cast<bool>(fact_writer_);
+      if (saved) QueueFactLocked("namespace", fingerprint.Hex(), {}, std::move(sync));
     }
   }
   if (!known.ok()) return done(std::move(known));
-  auto sync = [this, copies, done = std::move(done)](absl::Status written) mutable {
-    if (!written.ok()) return done(std::move(written));
-    SyncRemovals([copies, done = std::move(done)](absl::Status synced) mutable {
-      if (!synced.ok()) return done(std::move(synced));
-      done(copies);
-    });
-  };
-  if (!writer) return sync(absl::OkStatus());
-  writer("namespace", fingerprint.Hex(), {}, std::move(sync));
+  if (!saved) return sync(absl::OkStatus());
+  WriteQueuedFacts();
 }
 
 uint64_t StoreImpl::ClearLocked(const ClearScope& scope, Aftermath* after) {

@@ -261,6 +261,20 @@ class StoreImpl final : public Store, public PolicyView {
   absl::Status CheckPlanNames(const PrecisionPlan& plan) const;
   absl::Status CheckArtifactRoomLocked(uint64_t bytes) const;
 
+  // --- store_facts.cc
+  // Facts are written in the order in which the store decided them: queue under the lock, then WriteQueuedFacts.
+  struct QueuedFact {
+    std::string kind, name;
+    std::vector<uint8_t> value;
+    absl::AnyInvocable<void(absl::Status)> done;
+  };
+  void QueueFactLocked(std::string kind, std::string name, std::vector<uint8_t> value,
+                       absl::AnyInvocable<void(absl::Status)> done);
+  void WriteQueuedFacts();
+  void SaveNamespaceLocked(NamespaceId id, absl::AnyInvocable<void(absl::StatusOr<NamespaceId>)> done);
+  void SaveArtifactLocked(std::shared_ptr<const Artifact> artifact, bool arriving,
+                          absl::AnyInvocable<void(absl::Status)> done);
+
   // --- store_index.cc: the only places that change copies and entries
   void HoldCopyLocked(EntryId id, uint8_t tier, CopyPtr copy, ClassPair served);
   // Takes a copy out of the index; whoever calls this sees to it that its tier forgets it.
@@ -409,7 +423,9 @@ class StoreImpl final : public Store, public PolicyView {
   std::vector<TierState> tiers_;
   absl::flat_hash_map<uint64_t, std::vector<Task>> when_idle_;  // By generation of the entry that moves.
   FactWriter fact_writer_;
-  StoreStats totals_;  // The store-wide counters; `tiers` stays empty.
+  std::deque<QueuedFact> fact_queue_;
+  bool handing_over_fact_ = false;  // By one thread at a time: the writer gets facts in the order of the queue.
+  StoreStats totals_;               // The store-wide counters; `tiers` stays empty.
   uint64_t last_generation_ = 0;
   SessionId last_session_ = 0;
   uint64_t moves_in_flight_ = 0;

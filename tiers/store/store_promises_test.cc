@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <thread>
 
 #include "tiers/store/store_harness_test_util.h"
 
@@ -410,6 +411,33 @@ TEST(StorePromises, ARegistrationThatARemovalOvertookSaysSo) {
   h.Settle();
   write(absl::OkStatus());
   EXPECT_EQ(registered.code(), absl::StatusCode::kAborted) << registered;
+  h.ExpectConsistent();
+}
+
+TEST(StorePromises, FactsAreWrittenInTheOrderOfTheDecisions) {
+  StoreHarness h;
+  NamespaceFacts facts = StoreHarness::Facts();
+  facts.model_id = "other";
+  std::vector<std::string> written;
+  std::optional<absl::Status> removed;
+  h.store->SetFactWriter([&](std::string, std::string, std::vector<uint8_t> value, auto done) {
+    if (!value.empty() && written.empty()) {
+      // Between deciding on the namespace and writing it, another thread removes it.
+      std::thread([&] {
+        h.store->RemoveNamespace(*h.store->FindNamespace(NamespaceFingerprint(facts)),
+                                 [&](absl::StatusOr<uint64_t> got) { removed = got.status(); });
+      }).join();
+    }
+    written.push_back(value.empty() ? "removed" : "registered");
+    done(absl::OkStatus());
+  });
+  absl::Status registered;
+  h.store->RegisterNamespace(facts, {}, [&](absl::StatusOr<NamespaceId> got) { registered = got.status(); });
+  h.Settle();
+  EXPECT_EQ(written, (std::vector<std::string>{"registered", "removed"}));
+  EXPECT_EQ(registered.code(), absl::StatusCode::kAborted);
+  ASSERT_TRUE(removed.has_value());
+  EXPECT_TRUE(removed->ok()) << *removed;
   h.ExpectConsistent();
 }
 

@@ -16,8 +16,6 @@
 namespace firnkv {
 namespace {
 
-using ::testing::HasSubstr;
-
 class IntegrationTest : public testing::Test {
  protected:
   void Start(firn::DaemonOptions options = {}) {
@@ -128,7 +126,7 @@ TEST_F(IntegrationTest, C50_one_bad_block_does_not_fail_the_batch) {
 
 TEST_F(IntegrationTest, C47_shapes_of_nothing_are_refused) {
   Start();
-  for (auto facts : {Facts(0, 2, 64, 16), Facts(2, 0, 64, 16), Facts(2, 2, 0, 16), Facts(2, 2, 64, 0)}) {
+  for (const auto& facts : {Facts(0, 2, 64, 16), Facts(2, 0, 64, 16), Facts(2, 2, 0, 16), Facts(2, 2, 64, 0)}) {
     EXPECT_EQ(client_->RegisterNamespace(facts).status().code(), absl::StatusCode::kInvalidArgument);
   }
   EXPECT_TRUE(client_->GetStats().ok());

@@ -95,7 +95,7 @@ TEST(TensorFile, KeepsScalarsEmptyTensorsAndTheirOrder) {
   EXPECT_EQ(file->tensors().size(), 3u);
   EXPECT_TRUE(file->Find("s")->shape.empty());
   EXPECT_EQ(file->Find("e")->bytes.size(), 0u);
-  for (std::vector<uint64_t> shape : {std::vector<uint64_t>{}, {1}}) {
+  for (const std::vector<uint64_t>& shape : {std::vector<uint64_t>{}, {1}}) {
     ASSERT_TRUE(WriteNpy(dir / "n", Tensor{"", ElementType::kF32, shape, bytes}).ok());
     auto npy = TensorFile::Open(dir / "n");
     ASSERT_TRUE(npy.ok()) << npy.status();
