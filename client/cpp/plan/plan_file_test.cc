@@ -171,7 +171,7 @@ TEST(PlanFile, WhatIsWrongIsSaidWithItsValueAndWhatIsAllowed) {
            {"preset = \"kvmix\"", {"needs a ranking"}},
            {"preset = \"int8\"\nranking = \"/no/such\"", {"/no/such", "No such file"}},
            {"ranking = \"x\"", {"only preset = \"kvmix\" uses it"}},
-           {"[artifacts]\nkeys = \"" + std::string(64, 'a') + "\"", {"only a preset uses it"}},
+           {"[artifacts]\nkeys = \"" + std::string(64, 'a') + "\"", {"only a preset uses them"}},
            {"[targets]\ncold = \"none\"", {"targets.cold = \"none\": allowed: \"exact\""}},
            {"floor = \"int4\"\n[targets]\ncold = \"int2\"", {"targets.cold = \"int2\": coarser than the floor"}},
            {"[[rules]]\ncodec = \"nvfp4\"", {"rules[0].part: missing; allowed: \"k\", \"v\""}},
@@ -294,7 +294,7 @@ TEST(PlanFor, TheLadderIsAsFineAsTheTiersOfTheDaemon) {
   EXPECT_EQ(LayersOf(*plan, Part::kK, "warm"), (std::vector{k8, k8, k8}));
   EXPECT_EQ(LayersOf(*plan, Part::kV, "warm"), (std::vector{k8, k4, k4}));
   EXPECT_EQ(LayersOf(*plan, Part::kK, "cold"), (std::vector{k8, k2, k2})) << "the plan's own target";
-  EXPECT_TRUE(CheckPlanTiers(*plan, Tiers()).ok());
+  EXPECT_TRUE(CheckPlanTiers({.plan = *plan}, Tiers()).ok());
   EXPECT_EQ(Parsed(PrintPlan(*plan)).plan, *plan);
 }
 
@@ -314,8 +314,17 @@ TEST(PlanFor, EntriesOfATierStayInIt) {
   EXPECT_EQ(LayersOf(*plan, Part::kV, "cold"), (std::vector{k2, k8}));
   EXPECT_EQ(plan->rules[2].coding, plan->rules[1].coding) << "coded as in the other tiers";
   file.layers[0].tier = "attic";
-  EXPECT_THAT(firn::Message(CheckPlanTiers(*PlanFor(file, Facts(2, 1)), Tiers())),
+  EXPECT_THAT(firn::Message(CheckPlanTiers(file, Tiers())),
               HasSubstr("\"attic\": the daemon has no such tier; allowed: hot, warm, cold"));
+}
+
+TEST(PlanFile, TiersThatTheDaemonDoesNotHaveAreNamed) {
+  for (const char* toml :
+       {"[targets]\nattic = \"int4\"\n", "[[rules]]\ntier = \"attic\"\npart = \"k\"\ncodec = \"nvfp4\"\n",
+        "[[layers]]\ntier = \"attic\"\nlayers = \"all\"\nk = \"int4\"\n"}) {
+    EXPECT_THAT(firn::Message(CheckPlanTiers(Parsed(toml), Tiers())), HasSubstr("\"attic\"")) << toml;
+  }
+  EXPECT_TRUE(CheckPlanTiers(Parsed("[targets]\ncold = \"int4\"\n"), Tiers()).ok());
 }
 
 TEST(PlanFor, APrecisionThatACodecLacksIsRefused) {

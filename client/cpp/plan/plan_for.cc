@@ -220,9 +220,12 @@ absl::StatusOr<PrecisionPlan> PlanFor(const PlanFile& file, const NamespaceFacts
   return plan;
 }
 
-absl::Status CheckPlanTiers(const PrecisionPlan& plan, std::span<const TierInfo> tiers) {
-  for (const auto& [tier, target] : plan.tier_target) FIRN_RETURN_IF_ERROR(CheckTier("a target for tier", tier, tiers));
-  for (const TierRule& rule : plan.rules) FIRN_RETURN_IF_ERROR(CheckTier("a rule for tier", rule.tier, tiers));
+absl::Status CheckPlanTiers(const PlanFile& file, std::span<const TierInfo> tiers) {
+  for (const auto& [tier, target] : file.plan.tier_target) {
+    FIRN_RETURN_IF_ERROR(CheckTier("a target for tier", tier, tiers));
+  }
+  for (const TierRule& rule : file.plan.rules) FIRN_RETURN_IF_ERROR(CheckTier("a rule for tier", rule.tier, tiers));
+  for (const LayerClasses& entry : file.layers) FIRN_RETURN_IF_ERROR(CheckTier("layers of tier", entry.tier, tiers));
   return absl::OkStatus();
 }
 

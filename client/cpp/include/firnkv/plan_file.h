@@ -80,7 +80,7 @@ absl::StatusOr<PrecisionPlan> PlanFor(const PlanFile& file, const NamespaceFacts
                                       std::span<const TierInfo> tiers = {});
 
 // InvalidArgument, with the names there are, where a plan names a tier that the daemon does not have.
-absl::Status CheckPlanTiers(const PrecisionPlan& plan, std::span<const TierInfo> tiers);
+absl::Status CheckPlanTiers(const PlanFile& file, std::span<const TierInfo> tiers);
 
 // A ranking of layers, as KVmix wants it (arXiv 2506.08018): CSV with a row a layer under the heading
 // `layer,k_bits,v_bits`, or `layer,k_importance,v_importance`. Of importances the greatest `share` of the layers
