@@ -1,71 +1,20 @@
 // firn against a daemon of its own: what it prints for scripts, what it says when things go wrong, and its exit codes.
 
-#include <sys/wait.h>
-
-#include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "client/cli/cli_test_util.h"
 #include "client/cpp/tensor/tensor_file.h"
 #include "client/cpp/testing/patterns.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/support/daemon_process.h"
 
 namespace firn {
 namespace {
 
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
-
-struct Outcome {
-  int code = -1;
-  std::string text;  // stdout and stderr together, or stdout alone with --json.
-  Json json() const { return Json::parse(text, nullptr, /*allow_exceptions=*/false); }
-};
-
-Outcome RunFirn(const std::string& socket, const std::string& arguments) {
-  bool json = arguments.find("--json") != std::string::npos;
-  std::string command = std::string(FIRN_BINARY_DIR) + "/client/cli/firn --socket " + socket + " " + arguments +
-                        (json ? " 2>/dev/null" : " 2>&1");
-  Outcome outcome;
-  FILE* pipe = popen(command.c_str(), "r");
-  char buffer[4096];
-  while (size_t count = std::fread(buffer, 1, sizeof(buffer), pipe)) outcome.text.append(buffer, count);
-  int status = pclose(pipe);
-  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return outcome;
-}
-
-const std::string& Sample() {
-  static const std::string path = std::string(FIRN_SOURCE_DIR) + "/tests/data/sample_128tok.safetensors";
-  return path;
-}
-
-class CliTest : public testing::Test {
- protected:
-  void SetUp() override {
-    absl::Status started = daemon_.Start();
-    ASSERT_TRUE(started.ok()) << started << daemon_.Log();
-  }
-  Outcome Firn(const std::string& arguments) { return RunFirn(daemon_.socket_path(), arguments); }
-  std::string Path(const std::string& name) const { return (daemon_.folder() / name).string(); }
-  double CheckedError(const std::string& blocks) {
-    Outcome got = Firn("--json get " + blocks + " --check");
-    EXPECT_EQ(got.code, 0) << got.text;
-    return got.json().value("relative_error_k", -1.0);
-  }
-
-  static DaemonOptions Options() {
-    DaemonOptions options;
-    options.extra_toml = "[store]\npromote_on_get = false\n";
-    return options;
-  }
-
-  DaemonProcess daemon_{Options()};
-};
 
 TEST_F(CliTest, AFileGoesThroughTheTiersAndComesBack) {
   Outcome put = Firn("--json put " + Sample() + " --model m");
@@ -176,7 +125,7 @@ TEST_F(CliTest, ATargetForATierThatIsNotThereIsRefused) {
   Outcome refused = Firn("put " + Sample() + " --tier-target nosuch=int4");
   EXPECT_EQ(refused.code, 2);
   EXPECT_THAT(refused.text,
-              HasSubstr("--tier-target nosuch=int4: the daemon has no such tier; allowed: hot, warm, cold"));
+              HasSubstr("a target for tier \"nosuch\": the daemon has no such tier; allowed: hot, warm, cold"));
   EXPECT_THAT(Firn("namespaces").text, ::testing::Not(HasSubstr("sample"))) << "nothing is registered";
   EXPECT_EQ(Firn("put " + Sample() + " --tier-target cold=int4").code, 0);
 }

@@ -65,6 +65,7 @@ int main(int argc, char** argv) {
   firn::cli::AddMoves(&app, &context, &code);
   firn::cli::AddRemoval(&app, &context, &code);
   firn::cli::AddWatch(&app, &context, &code);
+  firn::cli::AddPlan(&app, &context, &code);
   firn::cli::AddCalibrate(&app, &context, &code);
   firn::cli::AddBench(&app, &context, &code);
   firn::cli::AddDemo(&app, &context, &code);

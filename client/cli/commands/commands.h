@@ -18,6 +18,7 @@ void AddTiers(CLI::App* app, Context* context, int* code);    // tiers, capabili
 void AddMoves(CLI::App* app, Context* context, int* code);    // demote, promote, degrade, prefetch
 void AddRemoval(CLI::App* app, Context* context, int* code);  // delete, clear, flush, verify
 void AddWatch(CLI::App* app, Context* context, int* code);
+void AddPlan(CLI::App* app, Context* context, int* code);  // plan show, check, set, presets, preset
 void AddCalibrate(CLI::App* app, Context* context, int* code);
 void AddBench(CLI::App* app, Context* context, int* code);
 void AddDemo(CLI::App* app, Context* context, int* code);

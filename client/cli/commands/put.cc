@@ -19,7 +19,7 @@ struct PutCommand {
 
   absl::StatusOr<int> Run(Context* context) const {
     FIRN_ASSIGN_OR_RETURN(std::shared_ptr<const KvFile> kv, file.Open());
-    FIRN_ASSIGN_OR_RETURN(auto precision_plan, plan.Plan());
+    FIRN_ASSIGN_OR_RETURN(auto plan_file, plan.Plan());
     firnkv::PutOptions options;
     if (!ttl.empty()) {
       FIRN_ASSIGN_OR_RETURN(int64_t ttl_ms, ParseDurationMs(ttl));
@@ -28,11 +28,12 @@ struct PutCommand {
     options.ack = durable ? firnkv::AckLevel::kDurable : firnkv::AckLevel::kMemory;
     options.announce = announce;
     FIRN_ASSIGN_OR_RETURN(firnkv::Client * client, context->Connect());
-    if (precision_plan.has_value() && !precision_plan->tier_target.empty()) {
-      FIRN_ASSIGN_OR_RETURN(firnkv::Capabilities capabilities, client->GetCapabilities());
-      FIRN_RETURN_IF_ERROR(CheckTierTargets(*precision_plan, capabilities.tiers));
+    const firnkv::NamespaceFacts facts = file.FactsOf(*kv);
+    std::optional<firnkv::PrecisionPlan> precision_plan;
+    if (plan_file.has_value()) {
+      FIRN_ASSIGN_OR_RETURN(precision_plan, ResolvePlan(client, *plan_file, facts));
     }
-    FIRN_ASSIGN_OR_RETURN(firnkv::Namespace ns, client->RegisterNamespace(file.FactsOf(*kv), precision_plan));
+    FIRN_ASSIGN_OR_RETURN(firnkv::Namespace ns, client->RegisterNamespace(facts, precision_plan));
     std::vector<FileBlock> blocks = file.Blocks(*kv, ns);
     bool progress = !context->quiet && !context->json;
     FIRN_ASSIGN_OR_RETURN(PutSummary summary, PutFile(client, ns, *kv, blocks, options, progress));

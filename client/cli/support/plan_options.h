@@ -1,4 +1,4 @@
-// The precision plan of a namespace, from the command line. Threads: one.
+// The precision plan of a namespace, from the command line or from a file. Threads: one.
 #pragma once
 
 #include <optional>
@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "firnkv/types.h"
+#include "firnkv/client.h"
+#include "firnkv/plan_file.h"
 
 namespace CLI {
 class App;
@@ -14,19 +15,31 @@ class App;
 
 namespace firn::cli {
 
+// A preset and what it is made with.
+struct PresetOptions {
+  std::string preset, artifact, value_artifact, ranking;
+  double ranking_share = 0.2;
+
+  void AddInputsTo(CLI::App* app);
+  absl::StatusOr<firnkv::PlanFile> Make() const;
+};
+
 struct PlanOptions {
-  std::string preset, key_method, artifact, value_artifact, floor;
+  std::string plan;  // A plan file, which says everything.
+  PresetOptions base;
+  std::string key_method, floor;
   float max_error = 0;
   std::optional<uint32_t> keep_first, key_group, value_group;
   std::vector<std::string> tier_targets;  // TIER=PRECISION
 
   void AddTo(CLI::App* app);
   // Nothing where no option was given: the daemon's default, or the plan in force.
-  absl::StatusOr<std::optional<firnkv::PrecisionPlan>> Plan() const;
+  absl::StatusOr<std::optional<firnkv::PlanFile>> Plan() const;
 };
 
-// InvalidArgument, with the names there are, for a target of a tier that the daemon does not have: the plan would be
-// taken, and the target never used.
-absl::Status CheckTierTargets(const firnkv::PrecisionPlan& plan, const std::vector<firnkv::TierInfo>& tiers);
+// The plan of a namespace, for RegisterNamespace: with its tiers checked, since a target of a tier that the daemon does
+// not have would never be used, and the artifacts that it names by file handed over.
+absl::StatusOr<firnkv::PrecisionPlan> ResolvePlan(firnkv::Client* client, const firnkv::PlanFile& file,
+                                                  const firnkv::NamespaceFacts& facts);
 
 }  // namespace firn::cli

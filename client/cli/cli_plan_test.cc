@@ -1,0 +1,156 @@
+// firn plan, and plan files where plans are given: what they say, what they change in a daemon, and what is refused.
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "client/cli/cli_test_util.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace firn {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+class PlanTest : public CliTest {
+ protected:
+  std::string Write(const std::string& name, const std::string& text) const {
+    std::ofstream(Path(name)) << text;
+    return Path(name);
+  }
+  std::string PlanOf(const std::string& model) {
+    Outcome shown = Firn("--json plan show --model " + model);
+    EXPECT_EQ(shown.code, 0) << shown.text;
+    return shown.json().value("plan", "");
+  }
+};
+
+TEST_F(PlanTest, APlanFileIsInForceAndReadsBack) {
+  const std::string plan = Write("plan.toml",
+                                 "preset = \"kivi-2\"\nkeep_first_tokens = 2\nfloor = { k = \"int2\", v = \"none\" }\n"
+                                 "max_error = 0.75\n[targets]\ncold = \"int2\"\n");
+  ASSERT_EQ(Firn("put " + Sample() + " --model m --plan " + plan).code, 0);
+  std::string shown = PlanOf("m");
+  EXPECT_THAT(shown, HasSubstr("keep_first_tokens = 2"));
+  EXPECT_THAT(shown, HasSubstr("codec = \"int-channel\"\nbits = 2\ngroup = 32"));
+  ASSERT_EQ(Firn("put " + Sample() + " --model again --plan " + Write("shown.toml", shown)).code, 0);
+  EXPECT_EQ(PlanOf("again"), shown);
+  EXPECT_THAT(Firn("plan show --model m").text, HasSubstr(": layers 0 to 1, 2 KV heads\nkey_method"));
+}
+
+TEST_F(PlanTest, SetIsForWhatIsDemotedFromNowOn) {
+  ASSERT_EQ(Firn("put " + Sample() + " --model m --preset int8").code, 0);
+  const std::string blocks = "--file " + Sample() + " --model m";
+  ASSERT_EQ(Firn("demote " + blocks + " --tier warm").code, 0);
+  double before = CheckedError(blocks);
+  Outcome set = Firn("plan set --model m " + Write("plan.toml", "preset = \"int4\"\n"));
+  ASSERT_EQ(set.code, 0) << set.text;
+  EXPECT_THAT(set.text, HasSubstr("bits = 4\ngroup = 64"));
+  EXPECT_EQ(CheckedError(blocks), before) << "what is stored stays as it is";
+  ASSERT_EQ(Firn("delete " + blocks).code, 0);
+  ASSERT_EQ(Firn("put " + Sample() + " --model m").code, 0);
+  ASSERT_EQ(Firn("demote " + blocks + " --tier warm").code, 0);
+  EXPECT_GT(CheckedError(blocks), 4 * before);
+  EXPECT_EQ(Firn("plan set --model m --preset fp8").code, 0);
+  EXPECT_THAT(PlanOf("m"), HasSubstr("fp8-e4m3"));
+  EXPECT_EQ(Firn("plan set --model m").code, 2);
+}
+
+TEST_F(PlanTest, BoundaryLayersComeBackCloser) {
+  Write("kivi.toml", "preset = \"kivi-2\"\n");
+  Write("one.toml", "preset = \"kivi-2\"\nboundary_layers = { last = 1, at = \"int8\" }\n");
+  Write("both.toml", "preset = \"kivi-2\"\nboundary_layers = { first = 1, last = 1, at = \"int8\" }\n");
+  std::map<std::string, double> errors;
+  for (const char* model : {"kivi", "one", "both"}) {
+    ASSERT_EQ(Firn("put " + Sample() + " --model " + model + " --plan " + Path(std::string(model) + ".toml")).code, 0);
+    const std::string blocks = "--file " + Sample() + " --model " + model;
+    ASSERT_EQ(Firn("demote " + blocks + " --tier warm").code, 0);
+    errors[model] = CheckedError(blocks);
+  }
+  EXPECT_LT(errors["one"], 0.9 * errors["kivi"]);
+  EXPECT_LT(errors["both"], 0.01);
+  EXPECT_GT(errors["both"], 0.0);
+}
+
+TEST_F(PlanTest, KvmixTakesARanking) {
+  const std::string ranking = Write("r.csv", "layer,k_bits,v_bits\n0,3,4\n1,2,2\n");
+  ASSERT_EQ(Firn("put " + Sample() + " --model m --preset kvmix --ranking " + ranking).code, 0);
+  std::string shown = PlanOf("m");
+  EXPECT_THAT(shown, HasSubstr("heads = [\"int3 x 2\", \"int2 x 2\"]"));
+  EXPECT_THAT(shown, HasSubstr("heads = [\"int4 x 2\", \"int2 x 2\"]"));
+  const std::string blocks = "--file " + Sample() + " --model m";
+  ASSERT_EQ(Firn("demote " + blocks + " --tier cold").code, 0);
+  double mixed = CheckedError(blocks);
+  ASSERT_EQ(Firn("put " + Sample() + " --model k --preset kivi-2").code, 0);
+  ASSERT_EQ(Firn("demote --file " + Sample() + " --model k --tier cold").code, 0);
+  EXPECT_LT(mixed, CheckedError("--file " + Sample() + " --model k"));
+  EXPECT_THAT(Firn("put " + Sample() + " --model q --preset kvmix").text, HasSubstr("needs a ranking"));
+  EXPECT_THAT(Firn("plan preset kvmix --ranking " + ranking).text,
+              HasSubstr("[[layers]]\nlayers = \"0\"\nk = \"int3\""));
+}
+
+TEST_F(PlanTest, ArtifactsByFileAreHandedOver) {
+  ASSERT_EQ(Firn("calibrate " + Sample() + " --out " + Path("balance")).code, 0);
+  const std::string plan = Write("plan.toml", "preset = \"firn\"\n[artifacts]\nkeys = { file = \"balance\" }\n");
+  ASSERT_EQ(Firn("put " + Sample() + " --model m --plan " + plan).code, 0);
+  EXPECT_THAT(PlanOf("m"), HasSubstr("key_method = \"balanced\"\nbalance_artifact = \""));
+}
+
+TEST_F(PlanTest, CheckNeedsNoDaemonUnlessAsked) {
+  const std::string plan = Write("plan.toml",
+                                 "preset = \"firn\"\nboundary_layers = { first = 1, at = \"int8\" }\n"
+                                 "[targets]\nattic = \"int4\"\n");
+  Outcome offline = RunFirn("/no/such/socket", "plan check " + plan);
+  EXPECT_EQ(offline.code, 0) << offline.text;
+  EXPECT_THAT(offline.text, HasSubstr("is right: 0 rules; layers not checked"));
+  Outcome tiers = Firn("plan check --daemon " + plan);
+  EXPECT_EQ(tiers.code, 2);
+  EXPECT_THAT(tiers.text,
+              HasSubstr("a target for tier \"attic\": the daemon has no such tier; allowed: hot, warm, cold"));
+  Outcome wrong = RunFirn("/no/such/socket", "--json plan check " + Write("wrong.toml", "key_grop = 4\n"));
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_THAT(wrong.text, HasSubstr("key_grop = 4: unknown key"));
+  const std::string layers =
+      Write("layers.toml", "preset = \"kivi-2\"\n[[layers]]\nlayers = \"30-31\"\nk = \"int8\"\n");
+  EXPECT_EQ(RunFirn("/no/such/socket", "plan check " + layers + " --layers 32 --kv-heads 8").code, 0);
+  EXPECT_THAT(RunFirn("/no/such/socket", "plan check " + layers + " --layers 24 --kv-heads 8").text,
+              HasSubstr("the namespace has layers 0 to 23"));
+  EXPECT_EQ(RunFirn("/no/such/socket", "plan check " + layers + " --layers 24").code, 2);
+  ASSERT_EQ(Firn("put " + Sample() + " --model m").code, 0);
+  EXPECT_THAT(Firn("plan check --model m " + layers).text, HasSubstr("the namespace has layers 0 to 1"));
+  const std::string small = Write("small.toml", "preset = \"firn\"\nboundary_layers = { first = 1, at = \"int8\" }\n");
+  EXPECT_THAT(Firn("plan check --print --model m " + small).text,
+              HasSubstr("tier = \"cold\"\npart = \"k\"\ncodec = \"ladder\"\nheads = [\"int8 x 2\", \"int4 x 2\"]"));
+}
+
+TEST_F(PlanTest, WhatDoesNotBelongTogetherIsRefused) {
+  const std::string plan = Write("plan.toml", "preset = \"int4\"\n");
+  EXPECT_THAT(Firn("put " + Sample() + " --plan " + plan + " --floor int4").text, HasSubstr("says everything"));
+  EXPECT_EQ(Firn("put " + Sample() + " --plan " + Path("absent.toml")).code, 2);
+  EXPECT_THAT(Firn("put " + Sample() + " --ranking x.csv --preset int8").text, HasSubstr("x.csv"));
+  EXPECT_EQ(Firn("plan").code, 2);
+  EXPECT_EQ(Firn("plan preset best").code, 2);
+}
+
+// Every preset, printed, is a plan file of the same plan.
+TEST_F(PlanTest, PresetsArePlanFiles) {
+  Json presets = RunFirn("/no/such/socket", "--json plan presets").json()["presets"];
+  ASSERT_GE(presets.size(), 11u);
+  for (const Json& preset : presets) {
+    const std::string name = preset["name"];
+    std::string with;
+    if (name.starts_with("kvquant"))
+      with = " --artifact " + std::string(64, 'a') + " --value-artifact " + std::string(64, 'b');
+    if (name == "kvmix") with = " --ranking " + Write("r.csv", "layer,k_bits,v_bits\n0,3,4\n");
+    Outcome printed = RunFirn("/no/such/socket", "plan preset " + name + with);
+    ASSERT_EQ(printed.code, 0) << name << printed.text;
+    Outcome again = RunFirn("/no/such/socket", "plan check --print " + Write("p.toml", printed.text));
+    EXPECT_EQ(again.code, 0) << again.text;
+    EXPECT_EQ(again.text, printed.text) << name;
+  }
+}
+
+}  // namespace
+}  // namespace firn
