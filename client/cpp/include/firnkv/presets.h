@@ -35,6 +35,8 @@ std::span<const PresetInfo> Presets();
 //   kvquant-4, -3, -2       non-uniform codebooks, keys before their rotary embedding, 1 % outliers kept, the first
 //   token
 //                           exact (arXiv 2401.18079); needs both artifacts.
+//   mikv                    the most important fifth of the tokens exact, the others INT3 by token, groups of 64;
+//                           keys balanced where there is an artifact (arXiv 2402.18096). The engine gives importance.
 //   firn, firn-fast         the nested ladder: each tier as fine as it is configured, demotion drops planes; keys
 //   balanced
 //                           where there is an artifact. firn is trellis-coded, firn-fast has a minimum and a step.
