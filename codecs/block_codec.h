@@ -46,11 +46,15 @@ struct EncodeSpec {
   ClassPair target;  // kExact keeps source bytes; 8/4/2 bit give the nested code, or FP8 where use_fp8 is set.
   KeyMethod key_method = KeyMethod::kPerChannel;
   Ladder ladder = Ladder::kMinMax;
-  bool use_fp8 = false;                     // An 8-bit target is coded E4M3 (hot tiers) instead of nested INT8.
-  uint16_t key_group = 0;                   // 0: the method's default (64 tokens per channel, the width per token).
-  uint16_t value_group = 0;                 // 0: the width.
-  uint32_t keep_first_tokens = 0;           // Attention sinks of the sequence kept exact.
-  std::shared_ptr<const Artifact> balance;  // Needed by kBalancedRotated.
+  bool use_fp8 = false;            // An 8-bit target is coded E4M3 (hot tiers) instead of nested INT8.
+  uint16_t key_group = 0;          // 0: the method's default (64 tokens per channel, the width per token).
+  uint16_t value_group = 0;        // 0: the width.
+  uint32_t keep_first_tokens = 0;  // Attention sinks of the sequence kept exact.
+  // The share of a block's tokens kept exact, sinks counted first, and the tokens' ranks by RankImportance; null or
+  // empty keeps the sinks alone. Both matter only while the source still has all its tokens exact.
+  float important_fraction = 0;
+  std::shared_ptr<const std::vector<uint8_t>> importance;
+  std::shared_ptr<const Artifact> balance;       // Needed by kBalancedRotated.
   std::array<std::vector<CodingRule>, 2> rules;  // By Part; a target class without a rule gets the ladder.
   // By Part, [layer][head]: the classes of heads, where a plan tells them apart; the target is then the coarsest of
   // them. Null where all get the target.

@@ -28,6 +28,8 @@ KeyCalibrator::KeyCalibrator(uint32_t layers, uint32_t kv_heads, uint32_t query_
     head.key_mean.resize(width);
     head.key_squares.resize(width);
     head.query_squares.resize(width);
+    head.key_most.resize(width);
+    head.query_most.resize(width);
   }
 }
 
@@ -60,28 +62,34 @@ absl::Status KeyCalibrator::Add(uint32_t layer, uint32_t tokens, std::span<const
         double distance = key[c] - head.key_mean[c];
         head.key_mean[c] += distance / count;
         head.key_squares[c] += distance * (key[c] - head.key_mean[c]);
+        head.key_most[c] = std::max(head.key_most[c], std::abs(key[c]));
       }
       if (queries.empty()) continue;
       head.queries += group;
       const float* query = queries.data() + (size_t{t} * query_heads_ + size_t{h} * group) * width_;
-      for (uint32_t i = 0; i < group * width_; ++i) head.query_squares[i % width_] += double{query[i]} * query[i];
+      for (uint32_t i = 0; i < group * width_; ++i) {
+        head.query_squares[i % width_] += double{query[i]} * query[i];
+        head.query_most[i % width_] = std::max(head.query_most[i % width_], std::abs(query[i]));
+      }
     }
   }
   return absl::OkStatus();
 }
 
-std::vector<double> KeyCalibrator::Weights(const Head& head) const {
+std::vector<double> KeyCalibrator::Weights(const Head& head, Balancing balancing) const {
   std::vector<double> logs(width_);
   double sum = 0;
   uint32_t counted = 0;
   for (uint32_t c = 0; c < width_; ++c) {
-    double spread = std::sqrt(head.key_squares[c] / static_cast<double>(head.keys));
-    double query = head.queries == 0 ? 1 : std::sqrt(head.query_squares[c] / static_cast<double>(head.queries));
-    bool usable = spread > 0 && query > 0;
-    logs[c] = usable ? 0.5 * std::log(spread / query) : std::nan("");
+    bool most = balancing == Balancing::kMaximum;
+    double key = most ? head.key_most[c] : std::sqrt(head.key_squares[c] / static_cast<double>(head.keys));
+    double query = most ? head.query_most[c] : std::sqrt(head.query_squares[c] / static_cast<double>(head.queries));
+    if (head.queries == 0) query = 1;
+    bool usable = key > 0 && query > 0;
+    logs[c] = usable ? 0.5 * std::log(key / query) : std::nan("");
     if (usable) sum += logs[c], ++counted;
   }
-  // Normalised per head: the weights' geometric mean is 1. Channels without spread or queries take 1.
+  // Normalised per head: the weights' geometric mean is 1. Channels without keys or queries take 1.
   double middle = counted == 0 ? 0 : sum / counted, most = std::log(kWeightSpreadMax);
   std::vector<double> weights(width_, 1.0);
   for (uint32_t c = 0; c < width_; ++c) {
@@ -90,7 +98,7 @@ std::vector<double> KeyCalibrator::Weights(const Head& head) const {
   return weights;
 }
 
-absl::StatusOr<std::shared_ptr<const Artifact>> KeyCalibrator::Finish() const {
+absl::StatusOr<std::shared_ptr<const Artifact>> KeyCalibrator::Finish(Balancing balancing) const {
   std::vector<float> mean, weight;
   mean.reserve(heads_.size() * width_);
   weight.reserve(heads_.size() * width_);
@@ -99,8 +107,8 @@ absl::StatusOr<std::shared_ptr<const Artifact>> KeyCalibrator::Finish() const {
       return FailedPrecondition("calibration: layer {} has seen {} tokens, 2 are the least", i / kv_heads_,
                                 heads_[i].keys);
     }
-    for (double m : heads_[i].key_mean) mean.push_back(static_cast<float>(m));
-    for (double w : Weights(heads_[i])) weight.push_back(static_cast<float>(w));
+    for (double m : heads_[i].key_mean) mean.push_back(balancing == Balancing::kMaximum ? 0 : static_cast<float>(m));
+    for (double w : Weights(heads_[i], balancing)) weight.push_back(static_cast<float>(w));
   }
   return Artifact::CreateBalance(layers_, kv_heads_, width_, std::move(mean), std::move(weight));
 }

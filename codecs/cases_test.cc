@@ -505,6 +505,47 @@ TEST(Calibration, StreamsAndNormalises) {
   EXPECT_EQ(whole.Add(1, kTokens, keys, {}).code(), absl::StatusCode::kInvalidArgument);
 }
 
+// MiKV's balancer: keys times sqrt(max |q| / max |k|), up to a factor a head.
+TEST(Calibration, MaximaBalanceAsMiKvDoes) {
+  std::mt19937_64 rng(kSeed + 9);
+  std::normal_distribution<float> normal;
+  constexpr uint32_t kTokens = 50, kWidth = 8, kGroup = 2;
+  std::vector<float> keys(kTokens * 2 * kWidth), queries(kTokens * 2 * kGroup * kWidth);
+  for (size_t i = 0; i < keys.size(); ++i) keys[i] = normal(rng) * (i % kWidth == 3 ? 16.0f : 1.0f) - 2;
+  for (float& q : queries) q = normal(rng);
+  auto calibrator = *KeyCalibrator::Create(1, 2, 2 * kGroup, kWidth);
+  ASSERT_TRUE(calibrator.Add(0, kTokens, keys, queries).ok());
+  auto artifact = *calibrator.Finish(Balancing::kMaximum);
+  for (uint32_t head = 0; head < 2; ++head) {
+    std::vector<double> most_k(kWidth), most_q(kWidth), b(kWidth);
+    for (uint32_t t = 0; t < kTokens; ++t) {
+      for (uint32_t c = 0; c < kWidth; ++c) {
+        most_k[c] = std::max<double>(most_k[c], std::abs(keys[(t * 2 + head) * kWidth + c]));
+        for (uint32_t g = 0; g < kGroup; ++g) {
+          float q = queries[((t * 2 + head) * kGroup + g) * kWidth + c];
+          most_q[c] = std::max<double>(most_q[c], std::abs(q));
+        }
+      }
+    }
+    double log_sum = 0;
+    for (uint32_t c = 0; c < kWidth; ++c) {
+      b[c] = std::sqrt(most_q[c] / most_k[c]);
+      log_sum += std::log(b[c]);
+    }
+    for (uint32_t c = 0; c < kWidth; ++c) {
+      EXPECT_NEAR(artifact->Weight(0, head)[c] * b[c] / std::exp(log_sum / kWidth), 1, 1e-5);
+      EXPECT_EQ(artifact->Mean(0, head)[c], 0);
+    }
+  }
+  // A channel that never has a key, or queries that nobody gave, do no harm.
+  for (size_t i = 1; i < keys.size(); i += kWidth) keys[i] = 0;
+  auto keys_only = *KeyCalibrator::Create(1, 2, 2 * kGroup, kWidth);
+  ASSERT_TRUE(keys_only.Add(0, kTokens, keys, {}).ok());
+  auto plain = *keys_only.Finish(Balancing::kMaximum);
+  EXPECT_EQ(plain->Weight(0, 0)[1], 1);
+  EXPECT_GT(plain->Weight(0, 0)[3], 1.5f * plain->Weight(0, 0)[2]);
+}
+
 // A real model's K and V: each class within the error that its code has on them.
 TEST(RealData, ClassesKeepTheirErrors) {
   RealSample sample;

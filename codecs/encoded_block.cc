@@ -94,7 +94,7 @@ RecordLayout LayoutOf(const RecordHeader& header, RunMask keep) {
   layout.namespace_tag = NamespaceTag(header.identity.namespace_fingerprint);
   layout.layers = header.shape.layers;
   layout.mixed = {header.Mixed(Part::kK), header.Mixed(Part::kV)};
-  layout.ceiling_bytes = CeilingBytes(header.shape, header.ceilings);
+  layout.map_bytes = MapBytes(header);
   return layout;
 }
 
@@ -111,7 +111,7 @@ uint64_t HeaderBytesBound(const RecordLayout& layout) {
     }
     bytes += kRecordHeaderRunBytes + 8 * checks;
   }
-  return std::min(bytes + layout.ceiling_bytes, kRecordHeaderBytesMax);
+  return std::min(bytes + layout.map_bytes, kRecordHeaderBytesMax);
 }
 
 EncodedBlock EncodedBlock::Narrowed(RunMask keep) const {

@@ -82,9 +82,9 @@ struct RecordLayout {
   // which the header's length is known.
   uint64_t namespace_tag = 0;
   uint32_t layers = 0;
-  // Of records whose heads differ in precision: which parts, and what that adds to the header.
+  // Of records whose heads differ in precision: which parts. And what the header's maps add to it.
   std::array<bool, 2> mixed{};
-  uint64_t ceiling_bytes = 0;
+  uint64_t map_bytes = 0;
   uint64_t TotalBytes() const {
     uint64_t total = 0;
     for (uint64_t bytes : run_bytes) total += bytes;

@@ -25,6 +25,7 @@ struct GoldenCase {
   uint16_t group;
   uint32_t keep_first_tokens;
   Ladder ladder = Ladder::kMinMax;
+  float important_fraction = 0;
 };
 
 constexpr GoldenCase kCases[] = {
@@ -59,6 +60,15 @@ constexpr GoldenCase kCases[] = {
      0,
      0,
      Ladder::kTrellis},
+    {"nested_channel_set_fp16",
+     DType::kFp16,
+     {2, 1, 20, 16, 9},
+     KeyMethod::kPerChannel,
+     false,
+     4,
+     1,
+     Ladder::kMinMax,
+     0.4f},
     {"nested_from_fp8", DType::kFp8E5m2, {1, 1, 32, 16, 5}, KeyMethod::kPerChannel, false, 0, 2},
 };
 
@@ -118,6 +128,10 @@ std::vector<uint8_t> GoldenBytes(const GoldenCase& c) {
   spec.ladder = c.ladder;
   spec.key_group = spec.value_group = c.group;
   spec.keep_first_tokens = c.keep_first_tokens;
+  std::vector<uint8_t> ranks;
+  for (uint32_t t = 0; t < c.shape.tokens; ++t) ranks.push_back(static_cast<uint8_t>(t * 7 % 11));
+  spec.important_fraction = c.important_fraction;
+  spec.importance = std::make_shared<const std::vector<uint8_t>>(std::move(ranks));
   EncodedBlock encoded = *EncodeToHeap(raw.Wrap(), spec, artifacts);
   std::vector<uint8_t> all;
   if (spec.balance != nullptr) Append(&all, spec.balance->serialized());

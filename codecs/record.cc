@@ -11,8 +11,22 @@
 namespace firn {
 namespace {
 
-// Flags of the serialized header alone: the precisions of the part's heads follow the checks.
-constexpr uint16_t kMixedK = 2, kMixedV = 4;
+// Flags of the serialized header alone: behind the checks follow the precisions of the part's heads, and the map of
+// the tokens kept exact.
+constexpr uint16_t kMixedK = 2, kMixedV = 4, kExactMap = 8;
+constexpr uint16_t kMapFlags = kMixedK | kMixedV | kExactMap;
+
+uint16_t MapFlagsOf(const RecordHeader& header) {
+  int flags = (header.Mixed(Part::kK) ? kMixedK : 0) | (header.Mixed(Part::kV) ? kMixedV : 0);
+  return static_cast<uint16_t>(flags | (header.exact_map.empty() ? 0 : kExactMap));
+}
+
+// Of one part's precisions.
+uint64_t CeilingBytes(const BlockShape& shape) { return (uint64_t{shape.layers} * shape.heads + 31) / 32 * 8; }
+uint64_t MapBytesOf(const BlockShape& shape, uint16_t flags) {
+  return ((flags & kMixedK) != 0 ? CeilingBytes(shape) : 0) + ((flags & kMixedV) != 0 ? CeilingBytes(shape) : 0) +
+         ((flags & kExactMap) != 0 ? TokenMapWords(shape.tokens) * 8 : 0);
+}
 
 // Two bits say the class of a head.
 constexpr PrecisionClass kCeilingClasses[] = {PrecisionClass::k2Bit, PrecisionClass::k3Bit, PrecisionClass::k4Bit,
@@ -382,11 +396,7 @@ uint32_t LayersPerCheckOf(const RecordHeader& header, uint32_t run_index) {
   return LayersPerCheck(header.runs[run_index].bytes / header.shape.layers, header.shape.layers);
 }
 
-uint64_t CeilingBytes(const BlockShape& shape, const std::array<ClassMap, 2>& ceilings) {
-  uint64_t words = (uint64_t{shape.layers} * shape.heads + 31) / 32, bytes = 0;
-  for (const ClassMap& map : ceilings) bytes += map.empty() ? 0 : words * 8;
-  return bytes;
-}
+uint64_t MapBytes(const RecordHeader& header) { return MapBytesOf(header.shape, MapFlagsOf(header)); }
 
 absl::Status CheckShape(const BlockShape& shape, DType dtype) {
   if (DTypeBytes(dtype) == 0 || dtype == DType::kFp32) {
@@ -413,9 +423,7 @@ absl::Status CheckHeader(const RecordHeader& header) {
   if (header.encoded.Empty() || !RunMask::All().Contains(header.encoded)) {
     return InvalidArgument("runs {:#x}, at least one of {:#x}", header.encoded.bits(), RunMask::All().bits());
   }
-  if (header.exact_tokens > header.shape.tokens) {
-    return InvalidArgument("{} exact tokens of {}", header.exact_tokens, header.shape.tokens);
-  }
+  FIRN_RETURN_IF_ERROR(CheckExactTokens(header.exact_tokens, header.exact_map, header.shape.tokens));
   if (header.first_token > std::numeric_limits<uint32_t>::max() - header.shape.tokens) {
     return InvalidArgument("{} tokens from position {} pass 2^32", header.shape.tokens, header.first_token);
   }
@@ -450,14 +458,13 @@ std::vector<uint8_t> SerializeHeader(const RecordHeader& header) {
   FIRN_CHECK(CheckHeader(header).ok());
   uint64_t length = kRecordHeaderFixedBytes + kRecordHeaderRunBytes * static_cast<uint64_t>(header.encoded.Count());
   for (const RunInfo& run : header.runs) length += run.checks.size() * kCheckBytes;
-  length += CeilingBytes(header.shape, header.ceilings);
+  length += MapBytes(header);
   FIRN_CHECK(length <= kRecordHeaderBytesMax);
   ByteWriter writer;
   writer.bytes().reserve(length);
   writer.Write<uint32_t>(kMagic);
   writer.Write<uint16_t>(kVersion);
-  uint16_t mixed = (header.Mixed(Part::kK) ? kMixedK : 0) | (header.Mixed(Part::kV) ? kMixedV : 0);
-  writer.Write<uint16_t>(header.flags | mixed);
+  writer.Write<uint16_t>(header.flags | MapFlagsOf(header));
   writer.Write<uint32_t>(static_cast<uint32_t>(length));
   writer.Write<uint16_t>(header.encoded.bits());
   writer.Write<uint8_t>(static_cast<uint8_t>(header.dtype));
@@ -488,6 +495,7 @@ std::vector<uint8_t> SerializeHeader(const RecordHeader& header) {
     for (uint64_t check : run.checks) writer.Write<uint64_t>(check);
   }
   for (const ClassMap& ceilings : header.ceilings) WriteCeilings(&writer, ceilings);
+  for (uint64_t word : header.exact_map) writer.Write<uint64_t>(word);
   writer.Write<uint64_t>(Crc64(writer.bytes(), 0));
   FIRN_CHECK(writer.size() == length);
   return writer.Take();
@@ -510,16 +518,20 @@ absl::StatusOr<RecordHeader> ParseHeader(ByteSpan bytes, uint64_t* bytes_used) {
   }
   absl::Status shape = CheckShape(header.shape, header.dtype);
   if (!shape.ok()) return DataLoss("record header: {}", Message(shape));
-  if ((flags & ~(RecordHeader::kFlags | kMixedK | kMixedV)) != 0) {
+  if ((flags & ~(RecordHeader::kFlags | kMapFlags)) != 0) {
     return DataLoss("record header: flags {:#x} are not known", flags);
   }
   size_t heads = size_t{header.shape.layers} * header.shape.heads;
-  uint64_t map_bytes = (heads + 31) / 32 * 8;
   bool mixed[2] = {(flags & kMixedK) != 0, (flags & kMixedV) != 0};
-  FIRN_RETURN_IF_ERROR(ReadRuns(&reader, (mixed[0] + mixed[1]) * map_bytes, &header));
+  FIRN_RETURN_IF_ERROR(ReadRuns(&reader, MapBytesOf(header.shape, flags), &header));
   for (size_t part = 0; part < 2; ++part) {
     if (mixed[part] && !ReadCeilings(&reader, heads, &header.ceilings[part])) {
       return DataLoss("record header: reserved bits are not zero");
+    }
+  }
+  if ((flags & kExactMap) != 0) {
+    for (uint64_t i = 0; i < TokenMapWords(header.shape.tokens); ++i) {
+      header.exact_map.push_back(reader.Read<uint64_t>());
     }
   }
   absl::Status valid = CheckHeader(header);

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
 #include "base/digest.h"
+#include "codecs/exact_tokens.h"
 #include "codecs/types.h"
 
 namespace firn {
@@ -98,8 +99,10 @@ struct RecordHeader {
   Identity identity;
   std::optional<Digest> parent;
   uint32_t first_token = 0;  // Position in its sequence of the block's first token.
-  // Leading tokens kept in the kExact runs; the other runs cover tokens [exact_tokens, tokens).
+  // How many tokens the kExact runs keep, and which where they are not the leading ones (codecs/exact_tokens.h); the
+  // other runs cover the others, in order.
   uint32_t exact_tokens = 0;
+  TokenMap exact_map;
   DType dtype = DType::kFp16;  // The caller's values.
   uint16_t flags = 0;
   BlockShape shape;
@@ -115,6 +118,9 @@ struct RecordHeader {
   const PartCoding& CodingOf(Part p) const { return coding[static_cast<size_t>(p)]; }
   const ClassMap& CeilingsOf(Part p) const { return ceilings[static_cast<size_t>(p)]; }
   bool Mixed(Part p) const { return !CeilingsOf(p).empty(); }
+  bool KeepsSameTokens(const RecordHeader& other) const {
+    return exact_tokens == other.exact_tokens && exact_map == other.exact_map;
+  }
   uint64_t RunBytes(RunMask mask) const;
 };
 
@@ -128,8 +134,8 @@ inline constexpr uint64_t kCheckedBytesMin = 4096;
 uint32_t LayersPerCheck(uint64_t layer_bytes, uint32_t layers);
 // How many do in a run of `header`, whose bytes are set: all of them where the part is mixed.
 uint32_t LayersPerCheckOf(const RecordHeader& header, uint32_t run_index);
-// Bytes that mixed parts add to the serialized header.
-uint64_t CeilingBytes(const BlockShape& shape, const std::array<ClassMap, 2>& ceilings);
+// Bytes that the precisions of mixed parts and a map of exact tokens add to the serialized header.
+uint64_t MapBytes(const RecordHeader& header);
 
 // InvalidArgument, naming the value and the limit, unless a block of this shape and type may exist.
 absl::Status CheckShape(const BlockShape& shape, DType dtype);

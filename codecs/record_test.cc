@@ -85,6 +85,13 @@ Sample NestedSample() {
   return sample;
 }
 
+// The same with two exact tokens that do not lead.
+Sample SetSample() {
+  Sample sample = NestedSample();
+  sample.header.exact_map = {0x208};
+  return sample;
+}
+
 Sample IdentitySample(DType dtype, uint32_t k_width, uint32_t v_width) {
   Sample sample;
   RecordHeader& header = sample.header;
@@ -104,7 +111,7 @@ Sample IdentitySample(DType dtype, uint32_t k_width, uint32_t v_width) {
 bool SameHeader(const RecordHeader& a, const RecordHeader& b) {
   auto same_float = [](float x, float y) { return x == y || (std::isnan(x) && std::isnan(y)); };
   bool same = a.identity == b.identity && a.parent == b.parent && a.first_token == b.first_token &&
-              a.exact_tokens == b.exact_tokens && a.dtype == b.dtype && a.flags == b.flags && a.shape == b.shape &&
+              a.KeepsSameTokens(b) && a.dtype == b.dtype && a.flags == b.flags && a.shape == b.shape &&
               a.expires_unix_ms == b.expires_unix_ms && a.coding == b.coding && a.encoded == b.encoded &&
               a.runs == b.runs;
   for (size_t p = 0; p < 2; ++p) {
@@ -122,13 +129,12 @@ std::vector<uint8_t> ReadGolden(const std::string& name) {
 // tests/golden/record_v1.bin is this record as it stands on a medium: header, then runs. A difference means that
 // records written by earlier builds would be misread. The bytes this build makes are left in the build folder for
 // comparison.
-TEST(RecordFormat, GoldenFileNeverChanges) {
-  Sample sample = NestedSample();
+void CompareWithGolden(const Sample& sample, const std::string& name) {
   std::vector<uint8_t> record = SerializeHeader(sample.header);
   for (const auto& run : sample.bytes) record.insert(record.end(), run.begin(), run.end());
-  std::ofstream(std::string(FIRN_BINARY_DIR) + "/record_v1.bin", std::ios::binary)
+  std::ofstream(std::string(FIRN_BINARY_DIR) + "/" + name, std::ios::binary)
       .write(reinterpret_cast<const char*>(record.data()), static_cast<std::streamsize>(record.size()));
-  std::vector<uint8_t> golden = ReadGolden("record_v1.bin");
+  std::vector<uint8_t> golden = ReadGolden(name);
   ASSERT_FALSE(golden.empty());
   EXPECT_EQ(record, golden);
 
@@ -147,8 +153,13 @@ TEST(RecordFormat, GoldenFileNeverChanges) {
   EXPECT_EQ(IntactRuns(block), block.present);
 }
 
+TEST(RecordFormat, GoldenFileNeverChanges) { CompareWithGolden(NestedSample(), "record_v1.bin"); }
+
+// tests/golden/record_v1_set.bin: the same record with a set of exact tokens.
+TEST(RecordFormat, GoldenFileOfASetNeverChanges) { CompareWithGolden(SetSample(), "record_v1_set.bin"); }
+
 TEST(RecordFormat, RoundTripsAndIsCanonical) {
-  for (const Sample& sample : {NestedSample(), IdentitySample(DType::kFp16, 32, 32),
+  for (const Sample& sample : {NestedSample(), SetSample(), IdentitySample(DType::kFp16, 32, 32),
                                IdentitySample(DType::kBytes, 576, 0), IdentitySample(DType::kFp8E5m2, 0, 64)}) {
     std::vector<uint8_t> bytes = SerializeHeader(sample.header);
     EXPECT_EQ(bytes.size() % 8, 0u);
@@ -182,8 +193,36 @@ TEST(RecordFormat, TheLargestHeaderFits) {
   EXPECT_TRUE(ParseHeader(bytes, nullptr).ok());
 }
 
+// An intact header whose map says what its other fields do not.
+TEST(RecordFormat, MapsOfExactTokensHaveOneForm) {
+  const std::vector<uint8_t> good = SerializeHeader(SetSample().header);
+  EXPECT_EQ(good.size(), SerializeHeader(NestedSample().header).size() + 8);
+  ASSERT_EQ(LoadLe<uint64_t>(good.data() + good.size() - 16), 0x208u);
+  auto parse = [&](uint64_t map, uint32_t tokens, bool flag = true) {
+    std::vector<uint8_t> bytes = good;
+    StoreLe<uint64_t>(bytes.data() + bytes.size() - 16, map);
+    StoreLe<uint32_t>(bytes.data() + 136, tokens);
+    if (!flag) bytes[6] = static_cast<uint8_t>(bytes[6] & ~8);
+    StoreLe<uint64_t>(bytes.data() + bytes.size() - 8, Crc64(ByteSpan(bytes).first(bytes.size() - 8), 0));
+    return ParseHeader(bytes, nullptr).status();
+  };
+  EXPECT_TRUE(parse(0x208, 2).ok());
+  EXPECT_TRUE(parse(0x102, 2).ok());
+  EXPECT_TRUE(absl::IsDataLoss(parse(0x208, 3))) << "fewer bits than tokens";
+  EXPECT_TRUE(absl::IsDataLoss(parse(0x228, 2))) << "more bits than tokens";
+  EXPECT_TRUE(absl::IsDataLoss(parse(0x408, 2))) << "a token that the block does not have";
+  EXPECT_TRUE(absl::IsDataLoss(parse(0x003, 2))) << "leading tokens have no map";
+  EXPECT_TRUE(absl::IsDataLoss(parse(0, 0)));
+  EXPECT_TRUE(absl::IsDataLoss(parse(0x3ff, 10)));
+  EXPECT_TRUE(absl::IsDataLoss(parse(0x208, 2, false))) << "a map that no flag announces";
+  std::vector<uint8_t> none = SerializeHeader(NestedSample().header);
+  none[6] |= 8;
+  StoreLe<uint64_t>(none.data() + none.size() - 8, Crc64(ByteSpan(none).first(none.size() - 8), 0));
+  EXPECT_TRUE(absl::IsDataLoss(ParseHeader(none, nullptr).status())) << "a flag without its map";
+}
+
 TEST(RecordFormat, C38_any_flipped_bit_is_found) {
-  std::vector<uint8_t> bytes = SerializeHeader(NestedSample().header);
+  std::vector<uint8_t> bytes = SerializeHeader(SetSample().header);
   for (size_t bit = 0; bit < bytes.size() * 8; ++bit) {
     bytes[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
     EXPECT_TRUE(absl::IsDataLoss(ParseHeader(bytes, nullptr).status())) << "bit " << bit;
@@ -192,7 +231,7 @@ TEST(RecordFormat, C38_any_flipped_bit_is_found) {
 }
 
 TEST(RecordFormat, EveryTruncationIsFound) {
-  std::vector<uint8_t> bytes = SerializeHeader(NestedSample().header);
+  std::vector<uint8_t> bytes = SerializeHeader(SetSample().header);
   for (size_t length = 0; length < bytes.size(); ++length) {
     EXPECT_FALSE(ParseHeader(ByteSpan(bytes).first(length), nullptr).ok()) << length;
   }
@@ -204,9 +243,10 @@ TEST(RecordFormat, SurvivesAnyBytes) {
   uint64_t seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937_64 random(seed);
-  const std::vector<uint8_t> good = SerializeHeader(NestedSample().header);
+  const std::vector<uint8_t> kinds[] = {SerializeHeader(NestedSample().header), SerializeHeader(SetSample().header)};
   int parsed_count = 0;
   for (int round = 0; round < 60'000; ++round) {
+    const std::vector<uint8_t>& good = kinds[random() % 2];
     std::vector<uint8_t> bytes = good;
     if (round % 4 == 0) {
       bytes.resize(random() % 1200);

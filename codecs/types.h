@@ -48,7 +48,7 @@ inline constexpr Part kParts[] = {Part::kK, Part::kV};
 // layer).
 enum class RunKind : uint8_t {
   kMeta = 0,   // Scales, minima, outliers: without it nothing decodes.
-  kExact = 1,  // Attention sinks: the first tokens at source precision, [layer][head][token][channel].
+  kExact = 1,  // The tokens kept exact, at source precision, [layer][head][token][channel].
   kP2 = 2,     // The top two bits of the nested code.
   kP4 = 3,     // The next two.
   kP8 = 4,     // The low four.

@@ -190,6 +190,7 @@ TEST_F(CliTest, PresetsCodeAsTheySay) {
                         {"int4", "int4", 0.25},
                         {"kivi-4", "int4", 0.1},
                         {"kivi-2", "int2", 0.4},
+                        {"mikv", "int3", 0.5},
                         {"firn", "int8", 0.02},
                         {"firn-fast", "int8", 0.02}}) {
     SCOPED_TRACE(c.preset);

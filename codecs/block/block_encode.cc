@@ -187,9 +187,8 @@ absl::Status EncodePart(const EncodedBlock& source, const EncodeSpec& spec, cons
   FIRN_ASSIGN_OR_RETURN(auto artifact, ArtifactFor(geometry.coding(), spec, artifacts));
   FIRN_ASSIGN_OR_RETURN(auto transform, HeadTransform::Create(geometry.coding(), geometry.shape(), std::move(artifact),
                                                               header->identity.shard));
-  Conditioner conditioner(geometry, transform, header->first_token + header->exact_tokens);
-  FIRN_ASSIGN_OR_RETURN(auto rows,
-                        SourceRows::Create(source, part, artifacts, header->exact_tokens, geometry.is_source()));
+  Conditioner conditioner(geometry, transform, header->first_token);
+  FIRN_ASSIGN_OR_RETURN(auto rows, SourceRows::Create(source, artifacts, geometry, geometry.is_source()));
   PrecisionClass finest = ClassOfPart(ClassOf(*header, header->encoded), part);
   float before = ErrorBefore(*source.header, part, rows.decoder().precision());
   PartEncoder encoder(geometry, std::move(transform), std::move(conditioner), std::move(rows), finest, header->encoded,
@@ -241,7 +240,8 @@ absl::Status CopyHeads(const EncodedBlock& source, const RecordHeader& header, P
 absl::Status CheckPlan(const EncodedBlock& source, const EncodePlan& plan, const MutableRuns& runs) {
   if (source.header == nullptr) return InvalidArgument("a block without a header");
   if (plan.header.shape != source.header->shape || plan.header.dtype != source.header->dtype ||
-      plan.header.exact_tokens < source.header->exact_tokens || plan.header.encoded != plan.layout.present) {
+      (source.header->exact_tokens > 0 && !plan.header.KeepsSameTokens(*source.header)) ||
+      plan.header.encoded != plan.layout.present) {
     return InvalidArgument("the plan was made for another block");
   }
   for (uint32_t i = 0; i < kRunIds; ++i) {
@@ -264,8 +264,8 @@ absl::StatusOr<std::shared_ptr<const RecordHeader>> Encode(const EncodedBlock& s
   for (Part part : kParts) {
     RunMask of_part = RunsOfPart(plan.layout.present, part);
     if (of_part.Empty()) continue;
-    bool kept = plan.header.CodingOf(part) == source.header->CodingOf(part) &&
-                plan.header.exact_tokens == source.header->exact_tokens;
+    bool kept =
+        plan.header.CodingOf(part) == source.header->CodingOf(part) && plan.header.KeepsSameTokens(*source.header);
     bool same_heads = plan.header.CeilingsOf(part) == source.header->CeilingsOf(part);
     if (kept && !same_heads) {
       FIRN_RETURN_IF_ERROR(CopyHeads(source, *header, part, runs));

@@ -95,8 +95,8 @@ absl::StatusOr<Survey> SurveyPart(const EncodedBlock& source, const RecordHeader
   FIRN_ASSIGN_OR_RETURN(auto artifact, ArtifactFor(geometry.coding(), spec, artifacts));
   FIRN_ASSIGN_OR_RETURN(auto transform, HeadTransform::Create(geometry.coding(), geometry.shape(), std::move(artifact),
                                                               planned.identity.shard));
-  Conditioner conditioner(geometry, transform, planned.first_token + planned.exact_tokens);
-  FIRN_ASSIGN_OR_RETURN(auto rows, SourceRows::Create(source, part, artifacts, planned.exact_tokens, false));
+  Conditioner conditioner(geometry, transform, planned.first_token);
+  FIRN_ASSIGN_OR_RETURN(auto rows, SourceRows::Create(source, artifacts, geometry, false));
   Survey survey;
   EncodeTile tile;
   tile.width = geometry.shape().width;
@@ -130,11 +130,15 @@ bool IsSource(const RecordHeader& header, Part part) {
   return family == CodecFamily::kSource || family == CodecFamily::kAbsent;
 }
 
-// Sinks can be set apart only while the source still has them exact.
-uint32_t ExactTokens(const RecordHeader& header, const EncodeSpec& spec) {
-  if (header.exact_tokens > 0 || !IsSource(header, Part::kK) || !IsSource(header, Part::kV)) return header.exact_tokens;
-  if (spec.keep_first_tokens <= header.first_token) return 0;
-  return std::min(spec.keep_first_tokens - header.first_token, header.shape.tokens);
+// Tokens can be set apart only while the source still has them exact, and what was set apart stays so.
+ExactTokens ExactTokensFor(const RecordHeader& header, const EncodeSpec& spec) {
+  if (header.exact_tokens > 0 || !IsSource(header, Part::kK) || !IsSource(header, Part::kV)) {
+    return {header.exact_tokens, header.exact_map};
+  }
+  uint32_t sinks = spec.keep_first_tokens <= header.first_token ? 0 : spec.keep_first_tokens - header.first_token;
+  std::span<const uint8_t> ranks;
+  if (spec.importance != nullptr) ranks = *spec.importance;
+  return ChooseExactTokens(header.shape.tokens, std::min(sinks, header.shape.tokens), spec.important_fraction, ranks);
 }
 
 // The plan that keeps the source's codings and only drops runs.
@@ -201,8 +205,7 @@ absl::StatusOr<EncodePlan> PlanOf(RecordHeader header, const EncodedBlock& sourc
     FIRN_ASSIGN_OR_RETURN(PartGeometry geometry, PartGeometry::Of(header, part));
     possible.encoded = geometry.PossibleRuns();
     RunMask runs = RunsFor(possible, target);
-    bool recoded =
-        header.CodingOf(part) != source.header->CodingOf(part) || header.exact_tokens != source.header->exact_tokens;
+    bool recoded = header.CodingOf(part) != source.header->CodingOf(part) || !header.KeepsSameTokens(*source.header);
     if (header.Mixed(part)) runs = RunsFor(possible, {PrecisionClass::k8Bit, PrecisionClass::k8Bit});
     if (!recoded) runs = runs & source.present;
     geometry.AddLengths(runs, &plan.layout);
@@ -217,6 +220,12 @@ absl::StatusOr<EncodePlan> PlanOf(RecordHeader header, const EncodedBlock& sourc
 }
 
 absl::Status CheckSpec(const EncodeSpec& spec, const RecordHeader& header) {
+  if (!(spec.important_fraction >= 0 && spec.important_fraction <= 1)) {
+    return InvalidArgument("important_fraction is {}; it is 0 to 1", spec.important_fraction);
+  }
+  if (spec.importance != nullptr && !spec.importance->empty() && spec.importance->size() != header.shape.tokens) {
+    return InvalidArgument("{} ranks of importance for {} tokens", spec.importance->size(), header.shape.tokens);
+  }
   for (Part part : kParts) {
     if (header.shape.part(part).width > 0 && ClassOfPart(spec.target, part) == PrecisionClass::kNone) {
       return InvalidArgument("no target class for {}", part == Part::kK ? "K" : "V");
@@ -274,7 +283,7 @@ absl::StatusOr<EncodePlan> PlanEncode(const EncodedBlock& source, const EncodeSp
     FIRN_ASSIGN_OR_RETURN(planned.coding[static_cast<size_t>(part)],
                           CodingFor(header, spec, part, ClassOfPart(available, part)));
   }
-  uint32_t exact_tokens = ExactTokens(header, spec);
+  ExactTokens exact = ExactTokensFor(header, spec);
   ClassPair finest = spec.target;
   bool narrows = true;
   for (Part part : kParts) {
@@ -288,10 +297,13 @@ absl::StatusOr<EncodePlan> PlanEncode(const EncodedBlock& source, const EncodeSp
     }
     planned.ceilings[static_cast<size_t>(part)] = std::move(heads.ceilings);
   }
-  if (narrows || exact_tokens == header.shape.tokens) return NarrowingPlan(source, finest, 0);
+  if (narrows || exact.count == header.shape.tokens) return NarrowingPlan(source, finest, 0);
   bool recodes = planned.coding != header.coding;
   // Tokens are set apart only where the others are coded anew.
-  planned.exact_tokens = recodes ? exact_tokens : header.exact_tokens;
+  if (recodes) {
+    planned.exact_tokens = exact.count;
+    planned.exact_map = std::move(exact.map);
+  }
   FIRN_ASSIGN_OR_RETURN(EncodePlan plan, PlanOf(std::move(planned), source, finest));
   plan.surveyed = !recodes;
   return plan;

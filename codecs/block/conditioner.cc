@@ -5,11 +5,15 @@
 
 namespace firn {
 
-Conditioner::Conditioner(const PartGeometry& geometry, const HeadTransform& transform, uint32_t first_position)
+Conditioner::Conditioner(const PartGeometry& geometry, const HeadTransform& transform, uint32_t first_token)
     : width_(geometry.shape().width) {
   constexpr uint8_t kTransforms = PartCoding::kRotated | PartCoding::kCentred | PartCoding::kBalanced;
   uint8_t flags = geometry.coding().flags;
-  if (transform.rope() != nullptr) rope_.emplace(*transform.rope(), first_position, geometry.coded_tokens());
+  if (transform.rope() != nullptr && geometry.leading()) {
+    rope_.emplace(*transform.rope(), first_token + geometry.exact_tokens(), geometry.coded_tokens());
+  } else if (transform.rope() != nullptr) {
+    rope_.emplace(*transform.rope(), first_token, geometry.positions().coded);
+  }
   applies_ = !geometry.row().applies_transform && (flags & kTransforms) != 0;
   if (applies_ && (flags & PartCoding::kRotated) != 0) rotation_ = nested::RotationSize(width_);
   active_ = applies_ || rope_.has_value();

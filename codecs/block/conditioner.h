@@ -28,8 +28,8 @@ void RestoreRowsReference(const Conditioning& conditioning, uint32_t first_token
 
 class Conditioner {
  public:
-  // `first_position` is that of the part's first coded token in its sequence.
-  Conditioner(const PartGeometry& geometry, const HeadTransform& transform, uint32_t first_position);
+  // `first_token` is the position in its sequence of the block's first token.
+  Conditioner(const PartGeometry& geometry, const HeadTransform& transform, uint32_t first_token);
 
   // False where rows go to the codec as they are.
   bool active() const { return active_; }

@@ -1,6 +1,7 @@
 #include "codecs/block/head_decoder.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/status.h"
 #include "codecs/numeric/convert.h"
@@ -20,7 +21,7 @@ absl::StatusOr<HeadDecoder> HeadDecoder::Create(const EncodedBlock& block, Part 
   FIRN_ASSIGN_OR_RETURN(auto artifact, FindArtifact(geometry.coding(), artifacts));
   FIRN_ASSIGN_OR_RETURN(auto transform, HeadTransform::Create(geometry.coding(), geometry.shape(), std::move(artifact),
                                                               header.identity.shard));
-  Conditioner conditioner(geometry, transform, header.first_token + header.exact_tokens);
+  Conditioner conditioner(geometry, transform, header.first_token);
   PrecisionClass finest = ClassOfPart(FinestOf(header, use), part);
   RunMask needed = RunsFor(header, {finest, finest}) & use;
   auto run = [&](RunKind kind) -> const RunBytes& {
@@ -116,12 +117,32 @@ float* HeadDecoder::LayerRows(uint32_t layer, uint32_t head) {
 }
 
 void HeadDecoder::DecodeHead(uint32_t layer, uint32_t head, DType out, uint8_t* target) {
+  uint64_t row_bytes = uint64_t{geometry_.shape().width} * DTypeBytes(out);
+  uint64_t exact_bytes = geometry_.exact_tokens() * row_bytes;
+  uint8_t* exact_rows = target;
+  if (!geometry_.leading()) {
+    exact_rows_.resize(exact_bytes);
+    exact_rows = exact_rows_.data();
+  }
+  if (exact_bytes > 0) DecodeExact(layer, head, out, exact_rows);
+  DecodeCoded(layer, head, out, target + exact_bytes);
+  if (!geometry_.leading()) PlaceRows(exact_rows, row_bytes, target);
+}
+
+void HeadDecoder::PlaceRows(const uint8_t* exact_rows, uint64_t row_bytes, uint8_t* target) const {
+  // Coded rows only move to the front, so in ascending order none is overwritten before it has moved.
+  const uint8_t* coded_rows = target + geometry_.exact_tokens() * row_bytes;
+  ForEachStretch(geometry_.positions().coded, [&](uint32_t index, uint32_t position, uint32_t count) {
+    std::memmove(target + position * row_bytes, coded_rows + index * row_bytes, count * row_bytes);
+  });
+  ForEachStretch(geometry_.positions().exact, [&](uint32_t index, uint32_t position, uint32_t count) {
+    std::memcpy(target + position * row_bytes, exact_rows + index * row_bytes, count * row_bytes);
+  });
+}
+
+void HeadDecoder::DecodeCoded(uint32_t layer, uint32_t head, DType out, uint8_t* target) {
   uint32_t width = geometry_.shape().width, coded = geometry_.coded_tokens();
   uint64_t row_bytes = uint64_t{width} * DTypeBytes(out);
-  if (geometry_.exact_tokens() > 0) {
-    DecodeExact(layer, head, out, target);
-    target += geometry_.exact_tokens() * row_bytes;
-  }
   auto give = [&](const float* rows, uint64_t values) {
     ConvertValues(reinterpret_cast<const uint8_t*>(rows), DType::kFp32, values, out, target);
     target += values * DTypeBytes(out);

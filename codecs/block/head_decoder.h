@@ -44,6 +44,10 @@ class HeadDecoder {
   ReadCursor& cursor(RunKind kind) { return cursors_[static_cast<size_t>(kind)]; }
   float SourceScale(uint32_t layer, uint32_t head);
   void DecodeExact(uint32_t layer, uint32_t head, DType out, uint8_t* target);
+  // [token][channel] of the coded tokens alone.
+  void DecodeCoded(uint32_t layer, uint32_t head, DType out, uint8_t* target);
+  // Brings a head's coded rows, which lie at the end of `target`, and its exact ones to their places.
+  void PlaceRows(const uint8_t* exact_rows, uint64_t row_bytes, uint8_t* target) const;
   // What is the same for all tiles of a head; tokens, runs, target and type of output are not.
   DecodeTile TileOf(uint32_t layer, uint32_t head, const ChannelTransform& transform);
   // The bytes of the tile that begins with `token`, whose tokens are set.
@@ -57,9 +61,10 @@ class HeadDecoder {
   PrecisionClass precision_;  // What the part ranks by.
   PrecisionClass finest_;     // What the finest of its heads has.
   std::array<ReadCursor, kRunKinds> cursors_;
-  std::vector<float> floats_;      // One tile.
-  std::optional<uint32_t> layer_;  // What layer_rows_ holds.
-  std::vector<float> layer_rows_;  // [head][coded token][channel]
+  std::vector<float> floats_;        // One tile.
+  std::vector<uint8_t> exact_rows_;  // One head's.
+  std::optional<uint32_t> layer_;    // What layer_rows_ holds.
+  std::vector<float> layer_rows_;    // [head][coded token][channel]
 };
 
 // The class of `part` in a pair.

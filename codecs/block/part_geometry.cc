@@ -31,6 +31,7 @@ absl::StatusOr<PartGeometry> PartGeometry::Of(const RecordHeader& header, Part p
   geometry.part_ = part;
   geometry.stored_ = header.dtype;
   geometry.exact_tokens_ = header.exact_tokens;
+  geometry.positions_ = PositionsOf(header.exact_map, header.shape.tokens);
   geometry.ceilings_ = header.CeilingsOf(part);
   geometry.coding_of_bits_.fill(geometry.coding_);
   for (size_t bits = 0; bits <= kBitsMax; ++bits) geometry.coding_of_bits_[bits].bits = static_cast<uint8_t>(bits);

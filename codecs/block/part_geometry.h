@@ -29,6 +29,9 @@ class PartGeometry {
   DType stored() const { return stored_; }
   uint32_t exact_tokens() const { return exact_tokens_; }
   uint32_t coded_tokens() const { return shape_.tokens - exact_tokens_; }
+  // The exact tokens are the leading ones; where they are not, `positions` says where which are.
+  bool leading() const { return positions_.exact.empty(); }
+  const TokenPositions& positions() const { return positions_; }
   uint32_t tile_tokens() const { return tile_tokens_; }
   // One tile holds a layer's heads together.
   bool layer_scope() const { return row_->scope == TileScope::kLayer; }
@@ -72,6 +75,7 @@ class PartGeometry {
   Part part_ = Part::kK;
   DType stored_ = DType::kFp16;
   uint32_t exact_tokens_ = 0, tile_tokens_ = 0;
+  TokenPositions positions_;
   bool has_source_scales_ = false;
   std::array<uint64_t, kRunKinds> head_bytes_{};  // Of one unit: a head, or a layer's heads where the scope is a layer.
   std::array<uint64_t, kRunKinds> layer_bytes_{};        // Where heads are alike.

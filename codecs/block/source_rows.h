@@ -1,6 +1,6 @@
 // The rows that encoding starts from: a source block's values where they lie, or decoded head by head.
 //
-// Not thread-safe; the source block must outlive it. Tokens are counted from the first that the target codes.
+// Not thread-safe; the source block must outlive it. Tokens are counted among those that the target codes.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,11 @@ namespace firn {
 
 class SourceRows {
  public:
-  // `exact_tokens` are the target's, not fewer than the source's. `as_stored`: rows are only copied.
-  static absl::StatusOr<SourceRows> Create(const EncodedBlock& source, Part part, const ArtifactSource& artifacts,
-                                           uint32_t exact_tokens, bool as_stored);
+  // The exact tokens of `target` are the source's, where that has any. `as_stored`: rows are only copied.
+  static absl::StatusOr<SourceRows> Create(const EncodedBlock& source, const ArtifactSource& artifacts,
+                                           const PartGeometry& target, bool as_stored);
 
   DType type() const { return type_; }
-  uint32_t tokens() const { return decoder_.geometry().shape().tokens - exact_tokens_; }
   void SelectHead(uint32_t layer, uint32_t head);
   // Valid until the next call.
   const uint8_t* Rows(uint32_t token, uint32_t count);
@@ -27,15 +26,23 @@ class SourceRows {
   HeadDecoder& decoder() { return decoder_; }
 
  private:
-  SourceRows(HeadDecoder decoder, DType type, uint32_t exact_tokens)
-      : decoder_(std::move(decoder)), type_(type), exact_tokens_(exact_tokens) {}
+  SourceRows(HeadDecoder decoder, DType type, const PartGeometry& target)
+      : decoder_(std::move(decoder)),
+        type_(type),
+        exact_tokens_(target.exact_tokens()),
+        positions_(target.positions()) {}
   bool in_place() const { return type_ == decoder_.geometry().stored() && decoder_.geometry().is_source(); }
+  // The source keeps the same tokens apart, so that its coded ones are the target's.
+  bool same_tokens() const { return decoder_.geometry().exact_tokens() > 0 || exact_tokens_ == 0; }
+  const uint8_t* Gather(std::span<const uint32_t> positions);
 
   HeadDecoder decoder_;
   DType type_;
   uint32_t exact_tokens_;
+  TokenPositions positions_;  // The target's; empty where its exact tokens are the leading ones.
   uint32_t layer_ = 0, head_ = 0;
-  std::vector<uint8_t> decoded_;  // One head, all tokens, FP32.
+  std::vector<uint8_t> decoded_;   // One head, FP32: all tokens, or where there are positions the coded ones.
+  std::vector<uint8_t> gathered_;  // Rows of the source that do not lie together.
 };
 
 }  // namespace firn

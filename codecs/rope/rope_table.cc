@@ -55,16 +55,20 @@ Turn TurnOf(uint32_t position, double frequency) {
 }
 
 RopeTable::RopeTable(const Rope& rope, uint32_t first_position, uint32_t tokens)
-    : pairs_(static_cast<uint32_t>(rope.frequencies.size())),
-      interleaved_(rope.interleaved),
-      cosines_(size_t{tokens} * pairs_),
-      sines_(size_t{tokens} * pairs_) {
-  for (uint32_t t = 0; t < tokens; ++t) {
-    for (uint32_t i = 0; i < pairs_; ++i) {
-      Turn turn = TurnOf(first_position + t, rope.frequencies[i]);
-      cosines_[size_t{t} * pairs_ + i] = turn.cosine;
-      sines_[size_t{t} * pairs_ + i] = turn.sine;
-    }
+    : pairs_(static_cast<uint32_t>(rope.frequencies.size())), interleaved_(rope.interleaved) {
+  for (uint32_t t = 0; t < tokens; ++t) Add(rope, first_position + t);
+}
+
+RopeTable::RopeTable(const Rope& rope, uint32_t first_position, std::span<const uint32_t> offsets)
+    : pairs_(static_cast<uint32_t>(rope.frequencies.size())), interleaved_(rope.interleaved) {
+  for (uint32_t offset : offsets) Add(rope, first_position + offset);
+}
+
+void RopeTable::Add(const Rope& rope, uint32_t position) {
+  for (double frequency : rope.frequencies) {
+    Turn turn = TurnOf(position, frequency);
+    cosines_.push_back(turn.cosine);
+    sines_.push_back(turn.sine);
   }
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "codecs/artifact.h"
@@ -17,17 +18,21 @@ struct Turn {
 };
 Turn TurnOf(uint32_t position, double frequency);
 
-// Of `tokens` consecutive positions.
+// Of `tokens` consecutive positions, or of any list of them.
 class RopeTable {
  public:
   RopeTable(const Rope& rope, uint32_t first_position, uint32_t tokens);
+  // The positions are `first_position` + each of `offsets`.
+  RopeTable(const Rope& rope, uint32_t first_position, std::span<const uint32_t> offsets);
   uint32_t pairs() const { return pairs_; }
   bool interleaved() const { return interleaved_; }
-  // Of the token `token` after the first position: `pairs` values.
+  // Of the position number `token`: `pairs` values.
   const float* Cosines(uint32_t token) const { return cosines_.data() + size_t{token} * pairs_; }
   const float* Sines(uint32_t token) const { return sines_.data() + size_t{token} * pairs_; }
 
  private:
+  void Add(const Rope& rope, uint32_t position);
+
   uint32_t pairs_;
   bool interleaved_;
   std::vector<float> cosines_, sines_;  // [token][pair]

@@ -2,6 +2,7 @@
 
 #include "base/status.h"
 #include "base/units.h"
+#include "codecs/exact_tokens.h"
 #include "daemon/core/convert.h"
 #include "daemon/core/service_core.h"
 
@@ -33,6 +34,8 @@ absl::StatusOr<PutOrder> CheckPut(const v1::PutBlock& block, const NamespaceRef&
   }
   spec.ack = static_cast<AckLevel>(block.ack());
   spec.session = session;
+  spec.token_importance.assign(block.token_importance().begin(), block.token_importance().end());
+  FIRN_RETURN_IF_ERROR(CheckImportance("token_importance", spec.token_importance, spec.tokens));
   std::optional<CallerLayout> layout;
   if (block.has_layout()) layout = ToLayout(block.layout());
   FIRN_ASSIGN_OR_RETURN(order.plan, PlanPayload(ns.facts, block.tokens(), layout, block.layout().payload_bytes()));

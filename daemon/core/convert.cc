@@ -217,6 +217,10 @@ absl::StatusOr<PrecisionPlan> ToPlan(const v1::PrecisionPlan& plan) {
     *target = static_cast<uint16_t>(value);
   }
   if (plan.has_keep_first_tokens()) out.keep_first_tokens = plan.keep_first_tokens();
+  if (!(plan.important_fraction() >= 0 && plan.important_fraction() <= 1)) {
+    return InvalidArgument("plan.important_fraction = {}; allowed: 0 to 1", plan.important_fraction());
+  }
+  out.important_fraction = plan.important_fraction();
   FIRN_ASSIGN_OR_RETURN(out.floor, ToClassPair(plan.floor(), "plan.floor"));
   if (!std::isfinite(plan.max_relative_error()) || plan.max_relative_error() < 0) {
     return InvalidArgument("plan.max_relative_error = {}; allowed: 0 (no limit) or a positive number",
@@ -243,6 +247,7 @@ void FromPlan(const PrecisionPlan& plan, v1::PrecisionPlan* out) {
   out->set_key_group(plan.key_group);
   out->set_value_group(plan.value_group);
   out->set_keep_first_tokens(plan.keep_first_tokens);
+  out->set_important_fraction(plan.important_fraction);
   FromClassPair(plan.floor, out->mutable_floor());
   out->set_max_relative_error(plan.max_relative_error);
   for (const auto& [tier, classes] : plan.tier_target) FromClassPair(classes, &(*out->mutable_tier_target())[tier]);

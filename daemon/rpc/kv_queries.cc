@@ -229,7 +229,12 @@ KvService::Unary* KvService::Touch(Context* context, const v1::TouchRequest* req
       if (status.ok() && !(std::abs(hint.importance()) <= 1)) {
         status = InvalidArgument("importance = {}; allowed: -1 to 1", hint.importance());
       }
-      if (status.ok()) status = store->Touch(ns->id, *key, {hint.importance(), hint.live_sequence()});
+      if (status.ok()) {
+        status = store->Touch(ns->id, *key,
+                              {.importance = hint.importance(),
+                               .live_sequence = hint.live_sequence(),
+                               .token_importance = {hint.token_importance().begin(), hint.token_importance().end()}});
+      }
       FromStatus(status, response->add_statuses());
     }
     return absl::OkStatus();

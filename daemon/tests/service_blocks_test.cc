@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
+#include <set>
 
 #include "base/status.h"
 #include "codecs/block_codec.h"
@@ -279,6 +281,88 @@ TEST(ServiceBlocks, DemotedBlocksSayWhatTheyAre) {
   ASSERT_TRUE(packed.status.ok()) << packed.status;
   EXPECT_EQ(packed.found.served().v(), v1::PRECISION_CLASS_INT4);
   EXPECT_LT(packed.payload.size(), payload.size() / 3);
+}
+
+TEST(ServiceBlocks, ImportantTokensStayExact) {
+  constexpr uint32_t kTokens = 32, kRowBytes = 64 * 2;
+  ServiceHarness harness;
+  v1::NamespaceFacts facts = FactsOf(6, 2, 64, 64, kTokens);
+  v1::RegisterNamespaceRequest registration;
+  *registration.mutable_facts() = facts;
+  registration.mutable_plan()->set_keep_first_tokens(0);
+  registration.mutable_plan()->set_important_fraction(1.5f);
+  v1::NamespaceInfo info;
+  absl::Status refused = harness.client->Call("KvStore/RegisterNamespace", registration, &info);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Message(refused), testing::HasSubstr("plan.important_fraction = 1.5; allowed: 0 to 1"));
+  registration.mutable_plan()->set_important_fraction(0.125f);
+  ASSERT_TRUE(harness.client->Call("KvStore/RegisterNamespace", registration, &info).ok());
+  EXPECT_EQ(info.plan().important_fraction(), 0.125f);
+  ApiClient api(harness.client.get(), facts);
+
+  auto importance_of = [](const std::set<uint32_t>& tokens, auto* out) {
+    for (uint32_t t = 0; t < kTokens; ++t) out->Add(tokens.contains(t) ? 9.5f : 0.25f);
+  };
+  const std::set<uint32_t> at_put = {1, 7, 20, 31}, by_touch = {2, 3, 11, 30};
+  for (const char* key : {"put", "touched"}) {
+    v1::PutBlock block = api.Block(key, kTokens);
+    importance_of(at_put, block.mutable_token_importance());
+    v1::PutResponse answer = api.Put(block, api.Payload(3, kTokens));
+    ASSERT_EQ(answer.outcome(), v1::PUT_OUTCOME_STORED) << answer.status().message();
+  }
+  ASSERT_EQ(api.Put("plain", 3, kTokens).outcome(), v1::PUT_OUTCOME_STORED);
+  v1::TouchRequest touch;
+  touch.set_namespace_fingerprint(api.fingerprint());
+  for (int i = 0; i < 3; ++i) *touch.add_hints()->mutable_key() = OpaqueKey("touched");
+  importance_of(by_touch, touch.mutable_hints(0)->mutable_token_importance());
+  importance_of({}, touch.mutable_hints(1)->mutable_token_importance());
+  touch.mutable_hints(1)->set_token_importance(4, -1);
+  touch.mutable_hints(2)->add_token_importance(1);
+  v1::BatchResponse touched;
+  ASSERT_TRUE(harness.client->Call("KvStore/Touch", touch, &touched).ok());
+  EXPECT_EQ(touched.statuses(0).code(), 0u) << touched.statuses(0).message();
+  EXPECT_EQ(touched.statuses(1).code(), 3u);
+  EXPECT_THAT(touched.statuses(1).message(), testing::HasSubstr("token_importance[4] is -1"));
+  EXPECT_THAT(touched.statuses(2).message(), testing::HasSubstr("1 values for 32 tokens"));
+  v1::PutBlock bad = api.Block("bad", kTokens);
+  importance_of({}, bad.mutable_token_importance());
+  bad.set_token_importance(31, std::numeric_limits<float>::quiet_NaN());
+  v1::PutResponse answer = api.Put(bad, api.Payload(3, kTokens));
+  EXPECT_EQ(answer.status().code(), 3u);
+  EXPECT_THAT(answer.status().message(), testing::HasSubstr("token_importance[31] is nan"));
+
+  v1::MoveRequest move;
+  move.set_namespace_fingerprint(api.fingerprint());
+  for (const char* key : {"put", "touched", "plain"}) *move.add_keys() = OpaqueKey(key);
+  move.set_tier("warm");
+  v1::MoveResponse moved;
+  ASSERT_TRUE(harness.client->Call("Admin/Demote", move, &moved).ok());
+  const std::string payload = api.Payload(3, kTokens);
+  for (const auto& [key, exact] : {std::pair("put", at_put), {"touched", by_touch}, {"plain", {}}}) {
+    ApiClient::Got got = api.Get(key);
+    ASSERT_TRUE(got.status.ok()) << got.status;
+    EXPECT_EQ(got.found.served().k(), v1::PRECISION_CLASS_INT8);
+    std::set<uint32_t> same;  // Tokens whose rows are the same in all layers and heads.
+    for (uint32_t t = 0; t < kTokens; ++t) {
+      bool all = true;
+      for (uint64_t row = t; row < payload.size() / kRowBytes; row += kTokens) {
+        all &= payload.compare(row * kRowBytes, kRowBytes, got.payload, row * kRowBytes, kRowBytes) == 0;
+      }
+      if (all) same.insert(t);
+    }
+    EXPECT_EQ(same, exact) << key;
+  }
+}
+
+// The importance of the largest block that there is fits in a message beside everything else.
+TEST(ServiceBlocks, ImportanceOfEveryTokenOfTheLargestBlock) {
+  constexpr uint32_t kTokens = 65536;
+  ServiceHarness harness;
+  ApiClient api(harness.client.get(), FactsOf(1, 1, 8, 8, kTokens));
+  v1::PutBlock block = api.Block(std::string(1000, 'k'), kTokens);
+  for (uint32_t t = 0; t < kTokens; ++t) block.add_token_importance(static_cast<float>(t));
+  v1::PutResponse answer = api.Put(block, api.Payload(3, kTokens));
+  EXPECT_EQ(answer.outcome(), v1::PUT_OUTCOME_STORED) << answer.status().message();
 }
 
 TEST(ServiceBlocks, LayoutsAreOfTheRequest) {

@@ -23,8 +23,8 @@ namespace v1 {
 class GetResponse;
 }
 
-// A block's facts: two keys of 4 KiB, a layout, a session. Enough and no more.
-inline constexpr size_t kControlBytesMax = 64 * 1024;
+// A block's facts: two keys of 4 KiB, a layout, a session, and the importance of 65,536 tokens. Enough and no more.
+inline constexpr size_t kControlBytesMax = (64 + 256) * 1024;
 // Field 15, length-delimited: the last field of every message that carries payload.
 inline constexpr uint8_t kPayloadTag = (15 << 3) | 2;
 

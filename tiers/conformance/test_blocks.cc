@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "base/check.h"
 
@@ -68,6 +69,11 @@ EncodedBlock MakeTestBlock(const TestBlockSpec& spec, const Identity& identity, 
   header->dtype = spec.dtype;
   header->shape = spec.shape;
   header->exact_tokens = spec.exact_tokens;
+  if (spec.exact_last) {
+    std::vector<uint32_t> last(spec.exact_tokens);
+    std::iota(last.begin(), last.end(), spec.shape.tokens - spec.exact_tokens);
+    header->exact_map = ExactTokensOf(last, spec.shape.tokens).map;
+  }
   for (Part part : kParts) DescribePart(spec, part, header.get());
   auto bytes = std::make_shared<std::vector<uint8_t>>(header->RunBytes(header->encoded));
   FillRandom(*bytes, seed);
@@ -93,6 +99,11 @@ std::vector<TestBlockSpec> TestBlockSpecs() {
       {"one value", {.layers = 1, .heads = 1, .k_width = 1, .v_width = 0, .tokens = 1}},
       {"odd everything", {.layers = 7, .heads = 3, .k_width = 80, .v_width = 96, .tokens = 13}, kNested},
       {"sinks", {.layers = 4, .heads = 2, .k_width = 128, .v_width = 128, .tokens = 64}, kNested, 4},
+      {.name = "a set of exact tokens",
+       .shape = {.layers = 3, .heads = 2, .k_width = 64, .v_width = 64, .tokens = 1000},
+       .family = kNested,
+       .exact_tokens = 200,
+       .exact_last = true},
       {"all tokens exact", {.layers = 2, .heads = 2, .k_width = 64, .v_width = 64, .tokens = 4}, kNested, 4},
       {"K only", {.layers = 5, .heads = 1, .k_width = 576, .v_width = 0, .tokens = 31}, kNested},
       {"V only", {.layers = 5, .heads = 1, .k_width = 0, .v_width = 576, .tokens = 31}},

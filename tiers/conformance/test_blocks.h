@@ -18,6 +18,7 @@ struct TestBlockSpec {
   CodecFamily family = CodecFamily::kSource;  // kSource: one kWhole run a part. kNested: kMeta, kP2, kP4, kP8.
   uint32_t exact_tokens = 0;                  // With kNested.
   DType dtype = DType::kFp16;
+  bool exact_last = false;  // The exact tokens are the last ones instead of the first: a set.
 };
 
 // An identity that no other number shares.

@@ -61,6 +61,7 @@ class Worker {
     if (random_() % 4 != 0) spec.family = CodecFamily::kNested;
     if (spec.family == CodecFamily::kNested)
       spec.exact_tokens = static_cast<uint32_t>(random_() % (spec.shape.tokens + 1));
+    spec.exact_last = random_() % 2 == 0;
     uint64_t number = random_();
     return MakeTestBlock(spec, TestIdentity(number, random_() % 3), number);
   }

@@ -54,6 +54,7 @@ void EntryTable::Erase(EntryId id) {
     child = next;
   }
   by_name_.erase(id);
+  SetRanks(id, nullptr);
   entries_.Free(id);
 }
 
@@ -129,7 +130,26 @@ uint8_t EntryTable::HottestTier(EntryId id) const {
 }
 
 uint64_t EntryTable::MemoryBytes() const {
-  return entries_.MemoryBytes() + copies_.MemoryBytes() + by_name_.capacity() * (sizeof(EntryId) + 1);
+  return entries_.MemoryBytes() + copies_.MemoryBytes() + by_name_.capacity() * (sizeof(EntryId) + 1) +
+         ranks_.capacity() * (sizeof(std::pair<EntryId, TokenRanks>) + 1) + rank_bytes_;
+}
+
+TokenRanks EntryTable::RanksOf(EntryId id) const {
+  auto it = ranks_.find(id);
+  return it == ranks_.end() ? nullptr : it->second;
+}
+
+void EntryTable::SetRanks(EntryId id, TokenRanks ranks) {
+  // The vector with its reference counts, and its bytes.
+  auto bytes_of = [](const TokenRanks& r) { return sizeof(std::vector<uint8_t>) + 16 + r->capacity(); };
+  auto it = ranks_.find(id);
+  if (it != ranks_.end()) rank_bytes_ -= bytes_of(it->second);
+  if (ranks == nullptr) {
+    if (it != ranks_.end()) ranks_.erase(it);
+    return;
+  }
+  rank_bytes_ += bytes_of(ranks);
+  ranks_[id] = std::move(ranks);
 }
 
 }  // namespace firn

@@ -1,8 +1,8 @@
 // The index's memory: one entry a shard of a block, one held copy a tier it is in, in slabs with small reusable ids.
 //
 // Ids instead of pointers keep an entry at 96 bytes and a held copy at 40 (docs/performance.md states the measured
-// total), and make links cheap. Addresses are stable for the life of an entry. Threads: not thread-safe; the store's
-// lock guards it.
+// total), and make links cheap. What few entries have, the ranks of their tokens, lies beside them. Addresses are
+// stable for the life of an entry. Threads: not thread-safe; the store's lock guards it.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "base/check.h"
 #include "base/digest.h"
@@ -98,6 +99,9 @@ struct EntryName {
   Digest key;
 };
 
+// The importance of a block's tokens, one byte each (RankImportance); shared with the moves that use it.
+using TokenRanks = std::shared_ptr<const std::vector<uint8_t>>;
+
 class EntryTable {
  public:
   EntryTable();
@@ -117,6 +121,10 @@ class EntryTable {
   HeldCopy* FindCopy(EntryId id, uint8_t tier);
   const HeldCopy* FindCopy(EntryId id, uint8_t tier) const;
   NodeId FindCopyNode(EntryId id, uint8_t tier) const;
+
+  // Null where nothing is known; Erase drops them.
+  TokenRanks RanksOf(EntryId id) const;
+  void SetRanks(EntryId id, TokenRanks ranks);
 
   Entry& entry(EntryId id) { return entries_[id]; }
   const Entry& entry(EntryId id) const { return entries_[id]; }
@@ -154,6 +162,8 @@ class EntryTable {
   Slab<Entry> entries_;
   Slab<HeldCopy> copies_;
   absl::flat_hash_set<EntryId, Hash, Equal> by_name_;
+  absl::flat_hash_map<EntryId, TokenRanks> ranks_;
+  uint64_t rank_bytes_ = 0;
 };
 
 }  // namespace firn

@@ -36,6 +36,27 @@ TEST(EntryTable, CopiesAreOrderedHotToCold) {
   EXPECT_EQ(table.copies(), 0u);
 }
 
+TEST(EntryTable, RanksAreCountedAndGoWithTheirEntry) {
+  EntryTable table;
+  EntryId id = table.Insert(Name(1)), other = table.Insert(Name(2));
+  const uint64_t empty = table.MemoryBytes();
+  auto ranks = std::make_shared<const std::vector<uint8_t>>(1000, 7);
+  table.SetRanks(id, ranks);
+  EXPECT_EQ(table.RanksOf(id), ranks);
+  EXPECT_EQ(table.RanksOf(other), nullptr);
+  const uint64_t one = table.MemoryBytes();
+  EXPECT_GE(one, empty + 1000);
+  table.SetRanks(other, std::make_shared<const std::vector<uint8_t>>(500, 1));
+  EXPECT_GE(table.MemoryBytes(), one + 500);
+  table.SetRanks(other, nullptr);
+  table.SetRanks(id, std::make_shared<const std::vector<uint8_t>>(10, 1));
+  EXPECT_LE(table.MemoryBytes(), one - 900) << "but for a larger map";
+  table.Erase(id);
+  EXPECT_EQ(table.Insert(Name(1)), id);
+  EXPECT_EQ(table.RanksOf(id), nullptr) << "an id that is used again";
+  EXPECT_LT(table.MemoryBytes(), empty + 500);
+}
+
 TEST(EntryTable, ErasingAParentLeavesOrphans) {
   EntryTable table;
   EntryId parent = table.Insert(Name(0)), a = table.Insert(Name(6)), b = table.Insert(Name(12)),

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kFactsDomain("firn.facts.v1\0", 14);
 constexpr std::string_view kNamespaceDomain("firn.ns.v1\0", 11);
-constexpr uint32_t kSerializedVersion = 2;  // Version 1 had neither ladder nor rules.
+constexpr uint32_t kSerializedVersion = 3;  // Version 1 had neither ladder nor rules, version 2 no important_fraction.
 constexpr size_t kNameBytesMax = 1024;
 constexpr size_t kScalingParamsMax = 64;
 constexpr size_t kTierTargetsMax = 16;
@@ -248,6 +248,9 @@ absl::Status ValidatePlan(const NamespaceFacts& facts, const PrecisionPlan& plan
   FIRN_RETURN_IF_ERROR(CheckRange("key_group", plan.key_group, 0, 4096));
   FIRN_RETURN_IF_ERROR(CheckRange("value_group", plan.value_group, 0, 4096));
   FIRN_RETURN_IF_ERROR(CheckRange("keep_first_tokens", plan.keep_first_tokens, 0, kTokensMax));
+  if (!(plan.important_fraction >= 0 && plan.important_fraction <= 1)) {
+    return InvalidArgument("important_fraction is {}; it is 0 to 1", plan.important_fraction);
+  }
   if (!std::isfinite(plan.max_relative_error) || plan.max_relative_error < 0) {
     return InvalidArgument("max_relative_error is {}; it is finite and not negative", plan.max_relative_error);
   }
@@ -307,6 +310,7 @@ std::vector<uint8_t> SerializeNamespace(const NamespaceFacts& facts, const Preci
   writer.Write<uint8_t>(static_cast<uint8_t>(plan.ladder));
   writer.Write<uint32_t>(static_cast<uint32_t>(plan.rules.size()));
   for (const TierRule& rule : plan.rules) WriteRule(&writer, rule);
+  writer.Write<float>(plan.important_fraction);
   return writer.Take();
 }
 
@@ -346,6 +350,7 @@ absl::StatusOr<std::pair<NamespaceFacts, PrecisionPlan>> ParseNamespace(ByteSpan
       plan.rules.push_back(std::move(rule));
     }
   }
+  if (version >= 3) plan.important_fraction = reader.Read<float>();
   if (!reader.ok() || reader.remaining() != 0) return DataLoss("a namespace of {} bytes does not parse", bytes.size());
   FIRN_RETURN_IF_ERROR(ValidateFacts(facts));
   FIRN_RETURN_IF_ERROR(ValidatePlan(facts, plan));

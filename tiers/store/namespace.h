@@ -74,8 +74,10 @@ struct PrecisionPlan {
   uint16_t key_group = 0;  // 0: the method's default.
   uint16_t value_group = 0;
   uint32_t keep_first_tokens = 4;  // Attention sinks kept exact.
-  ClassPair floor;                 // Never below; kNone: no floor.
-  float max_relative_error = 0;    // A demotion that would exceed it stops at the finer class; 0: no limit.
+  // The share of a block's tokens kept exact where their importance is given: the sinks, then the most important.
+  float important_fraction = 0;
+  ClassPair floor;               // Never below; kNone: no floor.
+  float max_relative_error = 0;  // A demotion that would exceed it stops at the finer class; 0: no limit.
   std::map<std::string, ClassPair> tier_target;  // By tier name; overrides the tier's own precision.
   std::vector<TierRule> rules;                   // At most one a tier and part.
   // The rule of a tier's part; null where there is none.

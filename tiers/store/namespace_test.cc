@@ -110,6 +110,7 @@ TEST(Namespace, SerializedFormRoundTripsAndSurvivesAnyBytes) {
   plan.max_relative_error = 0.25f;
   plan.tier_target["warm"] = {PrecisionClass::k8Bit, PrecisionClass::k4Bit};
   plan.ladder = Ladder::kTrellis;
+  plan.important_fraction = 0.25f;
   TierRule heads{.tier = "cold", .part = Part::kV, .coding = {}, .classes = {}};
   heads.classes.assign(size_t{Facts().layers()} * Facts().kv_heads, PrecisionClass::k2Bit);
   heads.classes.back() = PrecisionClass::k4Bit;
@@ -119,6 +120,12 @@ TEST(Namespace, SerializedFormRoundTripsAndSurvivesAnyBytes) {
   ASSERT_TRUE(parsed.ok()) << Message(parsed.status());
   EXPECT_EQ(parsed->first, Facts());
   EXPECT_EQ(parsed->second, plan);
+  // Version 2 ended before important_fraction.
+  std::vector<uint8_t> older(bytes.begin(), bytes.end() - 4);
+  older[0] = 2;
+  plan.important_fraction = 0;
+  ASSERT_TRUE(ParseNamespace(older).ok());
+  EXPECT_EQ(ParseNamespace(older)->second, plan);
   for (size_t cut = 0; cut < bytes.size(); ++cut) EXPECT_FALSE(ParseNamespace(ByteSpan(bytes).first(cut)).ok());
   const uint32_t seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));

@@ -85,6 +85,9 @@ struct PutSpec {
   int64_t ttl_ms = 0;  // 0: none.
   AckLevel ack = AckLevel::kMemory;
   SessionId session = 0;
+  // Of each token, finite and not negative, or empty; the plan's important_fraction says what it is for. Only the order
+  // counts. A block that is there already keeps what it has.
+  std::vector<float> token_importance = {};
 };
 
 struct PutResult {
@@ -133,6 +136,9 @@ struct LocatedBlock {
 struct TouchHint {
   float importance = 0;        // Adds to or takes from a block's worth; 0: none. Finite, in [-1, 1].
   bool live_sequence = false;  // Its sequence is decoding now: keep it as it is for a while.
+  // As in PutSpec, in all shards, in place of what was given before; empty changes nothing. It has no effect on copies
+  // that are coded already: their own set of exact tokens is what counts.
+  std::vector<float> token_importance = {};
 };
 
 enum class EventKind : uint8_t { kStored = 1, kDemoted = 2, kDegraded = 3, kPromoted = 4, kRemoved = 5 };

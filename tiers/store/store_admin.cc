@@ -93,12 +93,18 @@ absl::Status StoreImpl::Touch(NamespaceId ns, const Digest& key, const TouchHint
   constexpr uint32_t kLiveSeconds = 30;
   std::lock_guard lock(mu_);
   FIRN_RETURN_IF_ERROR(CheckNamespaceLocked(ns));
+  TokenRanks ranks;
+  if (!hint.token_importance.empty()) {
+    ranks = std::make_shared<const std::vector<uint8_t>>(RankImportance(hint.token_importance));
+  }
   bool found = false;
   for (uint32_t shard = 0; shard < namespaces_[ns].facts.shards; ++shard) {
     EntryId id = table_.Find({ns, static_cast<uint16_t>(shard), key});
     if (id == kNoEntry) continue;
-    found = true;
     Entry& e = table_.entry(id);
+    FIRN_RETURN_IF_ERROR(CheckImportance("token_importance", hint.token_importance, e.tokens));
+    found = true;
+    if (ranks != nullptr) SetRanksLocked(id, ranks);
     e.importance = hint.importance;
     if (hint.live_sequence)
       e.live_until_s = static_cast<uint32_t>(options_.clock->NowNs() / 1'000'000'000) + kLiveSeconds;

@@ -25,6 +25,9 @@ AuditReport StoreImpl::Audit() const {
     pins += e.pins;
     if (e.flags & Entry::kMoving) ++moving;
     expect(table_.Find(NameOf(e)) == id, fmt::format("block {} is not found under its own name", e.key.Hex()));
+    TokenRanks ranks = table_.RanksOf(id);
+    expect(ranks == nullptr || (ranks->size() == e.tokens && RanksMatterLocked(id)),
+           fmt::format("block {} keeps ranks of tokens that it has no use for", e.key.Hex()));
     expect(e.first_copy != kNoNode, fmt::format("block {} has no copy", e.key.Hex()));
     int previous = -1;
     for (NodeId node = e.first_copy; node != kNoNode; node = table_.copy(node).next) {

@@ -99,7 +99,7 @@ struct Move {
   EventKind event = EventKind::kDemoted;
   int64_t since_ns = 0;            // When it was started.
   uint64_t leaving_bytes = 0;      // What the source gives back when this is done.
-  uint64_t exact_token_bytes = 0;  // Of what arrives, attention sinks.
+  uint64_t exact_token_bytes = 0;  // Of what arrives, the tokens kept exact.
   CopyPtr source;
   EncodedBlock block;  // The source's bytes, once read.
   EncodeSpec spec;
@@ -285,6 +285,9 @@ class StoreImpl final : public Store, public PolicyView {
   void LoseRunsLocked(EntryId id, RunMask lost, bool whole, Aftermath* after);
   // Removes an entry with all its copies. The block's other shards are left alone.
   void EraseEntryLocked(EntryId id, Aftermath* after);
+  // Keeps the ranks of a block's tokens as long as a copy is there that they matter for.
+  void SetRanksLocked(EntryId id, TokenRanks ranks);
+  bool RanksMatterLocked(EntryId id) const;
   // Removes all shards of a block, emits the events. Returns copies removed.
   uint64_t RemoveBlockLocked(NamespaceId ns, const Digest& key, Aftermath* after);
   void LinkParentLocked(EntryId id, const std::optional<Digest>& parent);
@@ -337,7 +340,7 @@ class StoreImpl final : public Store, public PolicyView {
 
   // --- store_move.cc
   TierCodings CodingsFor(const PrecisionPlan& plan, const TierConfig& tier) const;
-  EncodeSpec SpecForLocked(const Entry& e, uint8_t tier) const;
+  EncodeSpec SpecForLocked(NamespaceId id, uint8_t tier, TokenRanks ranks) const;
   ClassPair TargetForLocked(const Entry& e, uint8_t tier, ClassPair current) const;
   // Needs the entry to be idle (not moving). Takes it over until EndMove.
   void StartMoveLocked(std::unique_ptr<Move> move, Aftermath* after);

@@ -22,7 +22,23 @@ CopyPtr StoreImpl::TakeCopyLocked(EntryId id, uint8_t tier) {
   FIRN_CHECK(node != kNoNode);
   policy_->Remove(node);
   --tiers_[tier].by_class[static_cast<size_t>(table_.copy(node).served.Min())];
-  return table_.RemoveCopy(id, tier);
+  CopyPtr copy = table_.RemoveCopy(id, tier);
+  SetRanksLocked(id, table_.RanksOf(id));
+  return copy;
+}
+
+void StoreImpl::SetRanksLocked(EntryId id, TokenRanks ranks) {
+  if (ranks != nullptr && !RanksMatterLocked(id)) ranks = nullptr;
+  if (ranks != table_.RanksOf(id)) table_.SetRanks(id, std::move(ranks));
+}
+
+bool StoreImpl::RanksMatterLocked(EntryId id) const {
+  const Entry& e = table_.entry(id);
+  const NamespaceFacts& facts = namespaces_[e.ns].facts;
+  // Only from source bytes are tokens set apart.
+  bool coded = facts.dtype != DType::kBytes && (e.flags & Entry::kNonFinite) == 0;
+  return coded && e.first_copy != kNoNode &&
+         BestClassLocked(id).AtLeast(SourceClass(facts.dtype, facts.Shape(e.tokens)));
 }
 
 void StoreImpl::DropCopyLocked(EntryId id, uint8_t tier, Aftermath* after) {
@@ -38,6 +54,7 @@ void StoreImpl::ReplaceCopyLocked(EntryId id, uint8_t tier, CopyPtr copy, ClassP
   held.served = served;
   ++tiers_[tier].by_class[static_cast<size_t>(served.Min())];
   policy_->ChangeKind(node, KindOfLocked(table_.entry(id), tier, held.copy));
+  SetRanksLocked(id, table_.RanksOf(id));
   after->Forget(tier, std::move(old), IdentityOfLocked(table_.entry(id)));
 }
 

@@ -66,14 +66,16 @@ StoreImpl::TierCodings StoreImpl::CodingsFor(const PrecisionPlan& plan, const Ti
   return codings;
 }
 
-EncodeSpec StoreImpl::SpecForLocked(const Entry& e, uint8_t tier) const {
-  const NamespaceState& ns = namespaces_[e.ns];
+EncodeSpec StoreImpl::SpecForLocked(NamespaceId id, uint8_t tier, TokenRanks ranks) const {
+  const NamespaceState& ns = namespaces_[id];
   EncodeSpec spec;
   spec.key_method = ns.plan.key_method;
   spec.use_fp8 = options_.tiers[tier].use_fp8;
   spec.key_group = ns.plan.key_group;
   spec.value_group = ns.plan.value_group;
   spec.keep_first_tokens = ns.plan.keep_first_tokens;
+  spec.important_fraction = ns.plan.important_fraction;
+  spec.importance = std::move(ranks);
   spec.balance = ns.balance;
   spec.ladder = ns.plan.ladder;
   spec.rules = ns.codings[tier].rules;
@@ -103,7 +105,7 @@ void StoreImpl::StartMoveLocked(std::unique_ptr<Move> move, Aftermath* after) {
   move->since_ns = options_.clock->NowNs();
   move->ns = e.ns;
   move->identity = IdentityOfLocked(e);
-  move->spec = SpecForLocked(e, move->to);
+  move->spec = SpecForLocked(e.ns, move->to, table_.RanksOf(move->entry));
   move->spec.target = move->target;
   const HeldCopy* held = table_.FindCopy(move->entry, move->from);
   FIRN_CHECK(held != nullptr);

@@ -12,7 +12,11 @@ namespace firn {
 class InFlightPutImpl final : public InFlightPut {
  public:
   InFlightPutImpl(StoreImpl* store, const PutSpec& spec, EncodePlan plan, bool refines)
-      : store_(store), spec_(spec), plan_(std::move(plan)), refines_(refines) {}
+      : store_(store), spec_(spec), plan_(std::move(plan)), refines_(refines) {
+    if (!spec.token_importance.empty()) {
+      ranks_ = std::make_shared<const std::vector<uint8_t>>(RankImportance(spec.token_importance));
+    }
+  }
   ~InFlightPutImpl() override {
     draft_.reset();
     if (!published_) store_->AbortPut(name());
@@ -25,6 +29,7 @@ class InFlightPutImpl final : public InFlightPut {
 
   EntryName name() const { return {spec_.address.ns, spec_.address.shard, spec_.address.key}; }
   const EncodePlan& plan() const { return plan_; }
+  const TokenRanks& ranks() const { return ranks_; }
   // It carries the generation of a coarser block that was there when it began.
   bool refines() const { return refines_; }
   // That block is gone: this is one of its own.
@@ -56,6 +61,7 @@ class InFlightPutImpl final : public InFlightPut {
   const PutSpec spec_;
   EncodePlan plan_;
   bool refines_;
+  TokenRanks ranks_;  // Null where no importance was given.
   std::unique_ptr<Draft> draft_;
   std::vector<uint8_t> staged_;
   MutableRuns staged_runs_;
@@ -77,6 +83,7 @@ absl::Status StoreImpl::CheckPutLocked(const PutSpec& spec) const {
   if (spec.address.shard >= facts.shards) {
     return InvalidArgument("shard {} was put; this namespace has shards 0 to {}", spec.address.shard, facts.shards - 1);
   }
+  FIRN_RETURN_IF_ERROR(CheckImportance("token_importance", spec.token_importance, spec.tokens));
   if (spec.ttl_ms < 0) return InvalidArgument("a time to live of {} ms was given; it is 0 (none) or more", spec.ttl_ms);
   if (spec.session != 0 && !sessions_.contains(spec.session))
     return FailedPrecondition("session {} is not open", spec.session);
@@ -313,7 +320,7 @@ void StoreImpl::EncodeForHotTier(std::shared_ptr<InFlightPutImpl> put, std::shar
     std::lock_guard lock(mu_);
     Entry e;
     e.ns = put->spec().address.ns;
-    spec = SpecForLocked(e, 0);
+    spec = SpecForLocked(e.ns, 0, put->ranks());
     spec.target = TargetForLocked(e, 0, SourceClass(header->dtype, header->shape));
   }
   EncodedBlock source = put->View(header);
@@ -430,6 +437,7 @@ void StoreImpl::PublishPut(std::shared_ptr<InFlightPutImpl> put, std::shared_ptr
       result.stored_class = ClassOf(*header, header->encoded);
       result.bytes = header->RunBytes(header->encoded);
       HoldCopyLocked(id, 0, std::move(copy), result.stored_class);
+      SetRanksLocked(id, put->ranks());
       ++totals_.puts_stored;
       totals_.put_bytes += result.bytes;
       if (e.flags & Entry::kNonFinite) ++totals_.nonfinite_blocks;

@@ -70,7 +70,7 @@ struct StoreStats {
   uint64_t served_degraded = 0;   // Gets served below the copy's class because a plane was damaged.
   uint64_t error_gate_stops = 0;  // Demotions stopped by max_relative_error or a floor.
   uint64_t shutdown_dropped = 0;
-  uint64_t exact_token_bytes = 0;  // Bytes of attention sinks that moves wrote exact beside codes.
+  uint64_t exact_token_bytes = 0;  // Bytes of tokens that moves wrote exact beside codes.
   uint64_t events_lost = 0;
 };
 

@@ -2,11 +2,13 @@
 
 #include <cstring>
 #include <future>
+#include <set>
 #include <thread>
 
 #include "base/status.h"
 #include "client/cpp/testing/patterns.h"
 #include "firnkv/client.h"
+#include "firnkv/presets.h"
 #include "firnkv/session.h"
 #include "firnkv/watch.h"
 #include "gmock/gmock.h"
@@ -255,6 +257,68 @@ TEST_F(IntegrationTest, PrecisionIsServedAndSaid) {
   ASSERT_TRUE(described.ok()) << described.status();
   ASSERT_TRUE(described->front().status.ok());
   EXPECT_FALSE(described->front().shards.front().copies.empty());
+}
+
+TEST_F(IntegrationTest, ImportantTokensStayExact) {
+  Start();
+  auto plan = Preset("mikv", {});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  plan->keep_first_tokens = 1;
+  auto registered = client_->RegisterNamespace(Facts(2, 2, 128, 64), *plan);
+  ASSERT_TRUE(registered.ok()) << registered.status();
+  const Namespace& ns = *registered;
+  EXPECT_EQ(ns.plan, *plan);
+  constexpr uint32_t kTokens = 20;  // A fifth is 4: the first one, and three more.
+  std::vector<uint8_t> bytes = HalfPattern(ns.KBytes(kTokens) + ns.VBytes(kTokens), 1);
+  auto favour = [](std::set<uint32_t> tokens) {
+    std::vector<float> importance(kTokens, 0.5f);
+    for (uint32_t token : tokens) importance[token] = 3;
+    return importance;
+  };
+  std::vector<BlockKey> keys = {BlockKey::Opaque("put"), BlockKey::Opaque("touched"), BlockKey::Opaque("neither")};
+  for (const BlockKey& key : keys) {
+    PutItem item = Item(ns, key, kTokens, bytes);
+    if (&key == &keys[0]) item.token_importance = favour({5, 9, 13});
+    PutResult put = PutOne(ns, item);
+    ASSERT_TRUE(put.stored) << put.status;
+  }
+  std::vector<TouchHint> hints = {{.key = keys[1], .token_importance = favour({2, 3, 19})},
+                                  {.key = keys[1], .token_importance = {1, -1}}};
+  auto touched = client_->Touch(ns, hints);
+  ASSERT_TRUE(touched.ok()) << touched.status();
+  EXPECT_TRUE((*touched)[0].ok()) << (*touched)[0];
+  EXPECT_EQ((*touched)[1].code(), absl::StatusCode::kInvalidArgument);
+  auto moved = client_->Demote(ns, keys, "cold");
+  ASSERT_TRUE(moved.ok()) << moved.status();
+  auto exact_tokens = [&](const BlockKey& key) {
+    GetResult got = GetOne(ns, key);
+    EXPECT_TRUE(got.status.ok()) << got.status;
+    EXPECT_EQ(got.served.Min(), Precision::kInt3);
+    std::set<uint32_t> exact;
+    for (uint32_t token = 0; token < kTokens; ++token) {
+      bool same = true;
+      for (uint32_t head = 0; head < 4; ++head) {
+        auto at = static_cast<ptrdiff_t>((head * kTokens + token) * 128 * 2);
+        same &= std::equal(bytes.begin() + at, bytes.begin() + at + 256, got.payload.begin() + at);
+      }
+      if (same) exact.insert(token);
+    }
+    return exact;
+  };
+  auto expect_sets = [&] {
+    EXPECT_EQ(exact_tokens(keys[0]), (std::set<uint32_t>{0, 5, 9, 13}));
+    EXPECT_EQ(exact_tokens(keys[1]), (std::set<uint32_t>{0, 2, 3, 19}));
+    EXPECT_EQ(exact_tokens(keys[2]), std::set<uint32_t>{0});
+  };
+  expect_sets();
+  ASSERT_TRUE(client_->Flush(ns).ok());
+  daemon_->KillNow();
+  ASSERT_TRUE(daemon_->Start().ok()) << daemon_->Log();
+  EXPECT_TRUE(client_->WaitUntilReady(20'000).ok());
+  expect_sets();
+  auto verified = client_->Verify();
+  ASSERT_TRUE(verified.ok()) << verified.status();
+  EXPECT_TRUE(verified->consistent) << testing::PrintToString(verified->findings);
 }
 
 TEST_F(IntegrationTest, SessionsOwnPinsAndLeases) {

@@ -55,6 +55,7 @@ firn::v1::TouchRequest TouchRequestFor(const Namespace& ns, std::span<const Touc
     ToProto(hint.key, out->mutable_key());
     out->set_importance(hint.importance);
     out->set_live_sequence(hint.live_sequence);
+    out->mutable_token_importance()->Add(hint.token_importance.begin(), hint.token_importance.end());
   }
   return request;
 }

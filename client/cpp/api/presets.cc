@@ -20,6 +20,8 @@ constexpr PresetInfo kPresets[] = {
     {"kvquant-3", "KVQuant at 3 bits, 1 % outliers; needs artifacts of keys and values"},
     {"kvquant-2", "KVQuant at 2 bits, 1 % outliers; needs artifacts of keys and values"},
     {"kvmix", "KVmix: 3-bit keys and 4-bit values in the layers that matter most, 2 bits in others; needs a ranking"},
+    {"mikv",
+     "MiKV: a fifth of the tokens exact by importance, the rest at 3 bits; keys balanced with an artifact of keys"},
     {"firn", "the nested ladder, trellis-coded: the most precise at any number of bits"},
     {"firn-fast", "the nested ladder of minimum and step: encodes more than twice as fast"},
 };
@@ -58,6 +60,17 @@ absl::StatusOr<PrecisionPlan> KvQuant(uint32_t bits, const PresetArtifacts& arti
   return plan;
 }
 
+PrecisionPlan MiKv(const PresetArtifacts& artifacts) {
+  constexpr uint32_t kBits = 3, kGroup = 64;
+  Coding values{.codec = Codec::kIntToken, .bits = kBits, .group = kGroup};
+  Coding keys = values;
+  keys.balanced = artifacts.keys.has_value();
+  keys.artifact = artifacts.keys;
+  PrecisionPlan plan = Everywhere(keys, values);
+  plan.important_fraction = 0.2f;
+  return plan;
+}
+
 PrecisionPlan Firn(Ladder ladder, const PresetArtifacts& artifacts) {
   PrecisionPlan plan;
   plan.ladder = ladder;
@@ -82,6 +95,7 @@ absl::StatusOr<PrecisionPlan> Preset(std::string_view name, const PresetArtifact
   if (name == "kvquant-3") return KvQuant(3, artifacts);
   if (name == "kvquant-2") return KvQuant(2, artifacts);
   if (name == "kvmix") return firn::InvalidArgument("preset kvmix needs a ranking of layers");
+  if (name == "mikv") return MiKv(artifacts);
   if (name == "firn") return Firn(Ladder::kTrellis, artifacts);
   if (name == "firn-fast") return Firn(Ladder::kMinMax, artifacts);
   std::vector<std::string_view> names;

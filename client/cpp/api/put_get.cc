@@ -145,6 +145,7 @@ void FillPutBlock(const Namespace& ns, const PutItem& item, const PutOptions& op
   out->set_payload_bytes(PayloadBytes(ns, item));
   if (item.layout.has_value()) ToProto(*item.layout, out->mutable_layout());
   out->set_announce(options.announce);
+  out->mutable_token_importance()->Add(item.token_importance.begin(), item.token_importance.end());
 }
 
 void AddPayload(const SourceParts& parts, PutJob* job) {

@@ -363,6 +363,7 @@ TEST_F(StreamsTest, OptionsReachTheDaemon) {
   std::vector<uint8_t> bytes(ns.KBytes(3) * 2);
   PutItem item{.key = BlockKey::Opaque("a"), .parent = BlockKey::Opaque("p"), .first_token = 64, .tokens = 3};
   item.parts.k = View(bytes);
+  item.token_importance = {0.5f, 0, 2};
   item.layout = Layout{.k = {0, 10, 20, 30, 1}, .v = {5, 10, 20, 30, 2}, .payload_bytes = bytes.size()};
   PutOptions options;
   options.ttl_ms = 99;
@@ -377,6 +378,7 @@ TEST_F(StreamsTest, OptionsReachTheDaemon) {
   EXPECT_EQ(block.ack(), firn::v1::ACK_LEVEL_DURABLE);
   EXPECT_EQ(block.payload_bytes(), bytes.size());
   EXPECT_EQ(block.layout().v().channel_stride(), 2u);
+  EXPECT_THAT(block.token_importance(), testing::ElementsAre(0.5f, 0, 2));
 
   GetOptions get;
   get.representation = Representation::kFp32;

@@ -60,6 +60,9 @@ struct PutItem {
   uint32_t tokens = 0;
   SourceParts parts = {};
   std::optional<Layout> layout = {};
+  // How much each token matters (accumulated attention, say), finite and not negative: one a token, or none. Only the
+  // order counts. With PrecisionPlan::important_fraction it says which tokens stay exact when the block is coded.
+  std::vector<float> token_importance = {};
 };
 
 struct PutResult {
@@ -124,6 +127,8 @@ struct TouchHint {
   BlockKey key = {};
   float importance = 0;        // In [-1, 1].
   bool live_sequence = false;  // Its sequence is decoding now.
+  // As in PutItem, in place of what was given before; none leaves that. Copies that are coded already stay as they are.
+  std::vector<float> token_importance = {};
 };
 
 struct PartErrors {

@@ -38,6 +38,8 @@ std::span<const PresetInfo> Presets();
 //   kvmix                   KIVI's quantizer; K at 3 and V at 4 bits in a fifth of the layers, at 2 bits in the others
 //                           (arXiv 2506.08018). Which ones a ranking says: PresetPlan (plan_file.h) takes it, Preset is
 //                           always refused.
+//   mikv                    the most important fifth of the tokens exact, the others INT3 by token, groups of 64;
+//                           keys balanced where there is an artifact (arXiv 2402.18096). The engine gives importance.
 //   firn, firn-fast         the nested ladder: each tier as fine as it is configured, demotion drops planes; keys
 //   balanced
 //                           where there is an artifact. firn is trellis-coded, firn-fast has a minimum and a step.

@@ -118,7 +118,9 @@ struct PrecisionPlan {
   std::optional<Digest> balance_artifact = {};  // Needed by kBalancedRotated.
   uint32_t key_group = 0;                       // 0: the method's default.
   uint32_t value_group = 0;
-  uint32_t keep_first_tokens = 4;                         // Attention sinks, kept exact.
+  uint32_t keep_first_tokens = 4;  // Attention sinks, kept exact.
+  // 0 to 1: the share of a block's tokens kept exact where their importance is given, sinks first; 0: off.
+  float important_fraction = 0;
   PrecisionPair floor = {};                               // Never stored coarser.
   float max_relative_error = 0;                           // 0: no limit.
   std::map<std::string, PrecisionPair> tier_target = {};  // By tier name.
