@@ -238,6 +238,37 @@ TEST(PlanFile, ArtifactsByFileAreReadRelativeToThePlan) {
               AllOf(HasSubstr("junk.toml: artifacts.keys.file"), HasSubstr("no artifact")));
 }
 
+// The manual's examples are plans.
+TEST(PlanFile, TheExamplesOfTheManualAreRight) {
+  auto folder = std::filesystem::temp_directory_path() / ("manual-" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  for (const char* name : {"scales.k", "scales.v", "nuq.k", "nuq.v", "balance.artifact"}) {
+    std::ofstream(folder / name) << "FVAR " << name;
+  }
+  std::ofstream(folder / "ranking.csv") << "layer,k_bits,v_bits\n0,3,4\n1,2,2\n2,2,2\n3,2,2\n";
+  std::ifstream manual(std::string(FIRN_SOURCE_DIR) + "/docs/plan.md");
+  std::string line, example;
+  size_t examples = 0;
+  bool inside = false;
+  while (std::getline(manual, line)) {
+    if (line == "```toml") {
+      inside = true;
+      example.clear();
+    } else if (line == "```" && inside) {
+      inside = false;
+      ++examples;
+      auto file = ParsePlanFile(example, {.folder = folder.string()});
+      ASSERT_TRUE(file.ok()) << file.status() << "\n" << example;
+      auto plan = PlanFor(*file, Facts(4, 2), Tiers());
+      EXPECT_TRUE(plan.ok()) << plan.status() << "\n" << example;
+    } else if (inside) {
+      example += line + "\n";
+    }
+  }
+  std::filesystem::remove_all(folder);
+  EXPECT_GE(examples, 7u);
+}
+
 TEST(PlanFor, LayersAndHeadsByNumber) {
   PlanFile file = Parsed(R"(
 preset = "kivi-2"
