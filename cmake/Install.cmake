@@ -3,7 +3,7 @@ if(TARGET firnd AND TARGET firn)
   install(TARGETS firnd firn RUNTIME DESTINATION bin COMPONENT daemon)
   install(FILES deploy/firnd.service DESTINATION lib/systemd/system COMPONENT daemon)
   install(FILES deploy/firnkv.sysusers DESTINATION lib/sysusers.d RENAME firnkv.conf COMPONENT daemon)
-  install(FILES docs/operations.md docs/configuration.md docs/cli.md docs/api.md DESTINATION share/doc/firnkv COMPONENT daemon)
+  install(FILES docs/operations.md docs/configuration.md docs/cli.md docs/plan.md docs/api.md DESTINATION share/doc/firnkv COMPONENT daemon)
   install(CODE "
     if(NOT EXISTS \"\$ENV{DESTDIR}/etc/firnkv/firnd.toml\")
       file(INSTALL \"${PROJECT_SOURCE_DIR}/deploy/firnd.toml\" DESTINATION /etc/firnkv)

@@ -125,6 +125,35 @@ TEST_F(PlanTest, CheckNeedsNoDaemonUnlessAsked) {
               HasSubstr("tier = \"cold\"\npart = \"k\"\ncodec = \"ladder\"\nheads = [\"int8 x 2\", \"int4 x 2\"]"));
 }
 
+// The scale of a checkpoint means what the codecs take it for: value = code * scale. Ten times too large a scale loses
+// E4M3 nothing, ten times too small a one saturates most values; of 127 steps the first leaves 13.
+TEST_F(PlanTest, ImportedScalesAreWhatValuesAreDividedBy) {
+  auto error_with = [&](const std::string& model, double scale, const std::string& coding) {
+    Write(model + ".json", "{\"kv_cache\": {\"scaling_factor\": {\"0\": {\"0\": " + std::to_string(scale) +
+                               ", \"1\": " + std::to_string(scale) + "}}}}");
+    Outcome imported = Firn("import-scales " + Path(model + ".json") + " --kv-heads 2 --head-dim 128 --register" +
+                            " --out-keys " + Path(model + ".k") + " --out-values " + Path(model + ".v"));
+    EXPECT_EQ(imported.code, 0) << imported.text;
+    Write(model + ".toml", "[[rules]]\npart = \"k\"\n" + coding + "calibrated = true\nartifact = { file = \"" + model +
+                               ".k\" }\n[[rules]]\npart = \"v\"\n" + coding +
+                               "calibrated = true\nartifact = { file = \"" + model + ".v\" }\n");
+    Outcome put = Firn("put " + Sample() + " --model " + model + " --plan " + Path(model + ".toml"));
+    EXPECT_EQ(put.code, 0) << put.text;
+    const std::string blocks = "--file " + Sample() + " --model " + model;
+    EXPECT_EQ(Firn("demote " + blocks + " --tier warm").code, 0);
+    return CheckedError(blocks);
+  };
+  const std::string fp8 = "codec = \"fp8-e4m3\"\n", int8 = "codec = \"int-token\"\nbits = 8\nsymmetric = true\n";
+  EXPECT_LT(error_with("fp8", 1, fp8), 0.04);
+  EXPECT_GT(error_with("fp8-small", 0.0005, fp8), 0.3) << "448 * scale is the largest value";
+  double right = error_with("int8", 1, int8), small = error_with("int8-small", 0.0005, int8);
+  EXPECT_GT(right, 0.0);
+  EXPECT_LT(error_with("int8-fine", 0.25, int8), right) << "finer steps, and nothing saturates";
+  EXPECT_GT(small, 0.9);
+  EXPECT_EQ(Firn("import-scales " + Path("fp8.json") + " --kv-heads 2 --head-dim 128").code, 2);
+  EXPECT_THAT(Firn("import-scales " + Path("fp8.json") + " --register").text, HasSubstr("--head-dim"));
+}
+
 TEST_F(PlanTest, WhatDoesNotBelongTogetherIsRefused) {
   const std::string plan = Write("plan.toml", "preset = \"int4\"\n");
   EXPECT_THAT(Firn("put " + Sample() + " --plan " + plan + " --floor int4").text, HasSubstr("says everything"));

@@ -7,6 +7,7 @@
 #include "firnkv/blocks.h"
 #include "firnkv/client.h"
 #include "firnkv/key.h"
+#include "firnkv/plan_file.h"
 #include "firnkv/session.h"
 #include "firnkv/types.h"
 #include "firnkv/watch.h"
@@ -25,13 +26,16 @@ int main() {
   if (!client.ok()) return Fail("create", client.status());
   if (absl::Status ready = (*client)->WaitUntilReady(10'000); !ready.ok()) return Fail("wait", ready);
 
+  auto plan = firnkv::ParsePlanFile("preset = \"int4\"\n[targets]\nhot = \"exact\"\n");
+  if (!plan.ok()) return Fail("plan", plan.status());
+
   firnkv::NamespaceFacts facts;
   facts.model_id = "my-model";
   facts.layer_last = 4;
   facts.kv_heads = 2;
   facts.k_width = facts.v_width = 64;
   facts.block_tokens = 16;
-  auto ns = (*client)->RegisterNamespace(facts);
+  auto ns = (*client)->RegisterNamespace(facts, plan->plan);
   if (!ns.ok()) return Fail("register", ns.status());
 
   std::vector<uint32_t> tokens(16, 7);

@@ -7,18 +7,13 @@
 #include <fstream>
 
 #include "base/status.h"
+#include "client/cpp/plan/plan_test_util.h"
 #include "firnkv/plan_file.h"
 
 namespace firnkv {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr Precision k8 = Precision::kInt8, k4 = Precision::kInt4, k3 = Precision::kInt3, k2 = Precision::kInt2;
-
-NamespaceFacts Facts(uint32_t layers, uint32_t heads) {
-  return {.model_id = "m", .layer_last = layers, .kv_heads = heads, .k_width = 64, .v_width = 64, .block_tokens = 64};
-}
 
 PrecisionPlan KvMix(std::string_view csv, uint32_t layers, uint32_t heads, double share = 0.2) {
   auto ranking = ParseRanking(csv, {.share = share});
