@@ -45,8 +45,7 @@ TEST_P(Fuzz, TakesAnyBytes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, Fuzz, testing::ValuesIn(AllTargets()),
-                         [](const auto& of) { return of.param.name; });
+INSTANTIATE_TEST_SUITE_P(Targets, Fuzz, testing::ValuesIn(AllTargets()), [](const auto& of) { return of.param.name; });
 
 }  // namespace
 }  // namespace firn::fuzz

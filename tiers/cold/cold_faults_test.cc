@@ -104,6 +104,37 @@ TEST(ColdTier, C19_onePlaneThatFailsWithdrawsTheWholeBlock) {
   }
 }
 
+TEST(ColdTier, AFileOfSomebodyElseIsLeftAloneAndItsNameNotUsed) {
+  ColdRig rig;
+  ASSERT_TRUE(rig.Open().ok());
+  std::vector<std::string> strangers;
+  for (uint32_t id = 1; id <= 20; ++id) {
+    if (rig.memory.Create(SegmentFileName(id), kIoAlignment).ok()) strangers.push_back(SegmentFileName(id));
+  }
+  ASSERT_FALSE(strangers.empty());
+  for (uint64_t i = 0; i < 10; ++i) {
+    EncodedBlock block = ColdBlock(i, 30);
+    auto copy = rig.Put(block);
+    ASSERT_TRUE(copy.ok()) << copy.status();
+    EXPECT_TRUE(rig.Get(*copy, block).ok());
+  }
+  std::vector<std::string> there = Files(&rig);
+  for (const std::string& name : strangers) EXPECT_THAT(there, testing::Contains(name));
+}
+
+// A caller must never take what the file system says of a file for what the store says of a block.
+TEST(ColdTier, AWriteThatFailsIsUnavailableWhateverTheFileSystemCallsIt) {
+  for (int64_t error : {EEXIST, ENOENT, EPERM, EIO, EINVAL}) {
+    SCOPED_TRACE(error);
+    ColdRig rig;
+    ASSERT_TRUE(rig.Open().ok());
+    rig.faulty.SetHook(
+        [&](const RawIo& io) { return io.kind == IoKind::kWrite ? std::optional<int64_t>(-error) : std::nullopt; });
+    absl::Status failed = rig.Put(ColdBlock(1, 30)).status();
+    EXPECT_EQ(failed.code(), absl::StatusCode::kUnavailable) << failed;
+  }
+}
+
 TEST(ColdTier, AFailedSyncIsNeverTrustedAgain) {
   ColdRig rig;
   ASSERT_TRUE(rig.Open().ok());

@@ -17,12 +17,20 @@ constexpr uint64_t kIndexSlackBytes = kMiB;
 constexpr uint64_t kIndexRewriteBytesMax = 64 * kMiB;  // What a compaction may take on top, for a while.
 constexpr int kWriteErrorsMax = 2;
 
+// What a write that failed means to whoever asked for it: no room, or no medium. What the file system called it (there
+// already, not found, not permitted) says nothing about a block, and goes into the message alone.
+absl::Status WriteFailure(const absl::Status& status) {
+  if (status.ok() || absl::IsResourceExhausted(status) || absl::IsFailedPrecondition(status)) return status;
+  return Unavailable("{}", Message(status));
+}
+
 }  // namespace
 
 void ColdTier::OnSettled(std::vector<std::unique_ptr<LogItem>> items) {
   SettleContext context;
   for (std::unique_ptr<LogItem>& item : items) {
     if (item->status.ok() && !item->extents.empty()) write_errors_in_a_row_ = 0;
+    item->status = WriteFailure(item->status);
     static_cast<Item&>(*item).Settled(this, &context);
   }
   ApplyBatch(std::move(context.batch));

@@ -147,7 +147,22 @@ absl::Status CheckRuleCoding(const NamespaceFacts& facts, const TierRule& rule, 
   return last;
 }
 
-absl::Status CheckRule(const NamespaceFacts& facts, const TierRule& rule) {
+// What keeps a part's heads from having precisions of their own.
+absl::Status CheckHeadsMayDiffer(const NamespaceFacts& facts, const PrecisionPlan& plan, const TierRule& rule) {
+  const CodecRow* row = FindCodec(rule.coding.codec);
+  if (row != nullptr && row->scope == TileScope::kLayer) {
+    return InvalidArgument("a rule tells heads apart, and {} has one precision for all heads of a layer", row->name);
+  }
+  bool fp8 = facts.dtype == DType::kFp8E4m3 || facts.dtype == DType::kFp8E5m2;
+  if (!fp8 || (plan.keep_first_tokens == 0 && plan.important_fraction == 0)) return absl::OkStatus();
+  return InvalidArgument(
+      "a rule tells heads of FP8 values apart, and tokens are kept exact (keep_first_tokens {}, important_fraction "
+      "{}); "
+      "one of the two must go",
+      plan.keep_first_tokens, plan.important_fraction);
+}
+
+absl::Status CheckRule(const NamespaceFacts& facts, const PrecisionPlan& plan, const TierRule& rule) {
   if (rule.part != Part::kK && rule.part != Part::kV) return InvalidArgument("a rule for part {}", int(rule.part));
   const char* part = rule.part == Part::kK ? "K" : "V";
   FIRN_RETURN_IF_ERROR(CheckName("a rule's tier", rule.tier, 0));
@@ -156,6 +171,7 @@ absl::Status CheckRule(const NamespaceFacts& facts, const TierRule& rule) {
     return InvalidArgument("a rule for {} with {} classes; {} layers of {} heads have {}", part, rule.classes.size(),
                            facts.layers(), facts.kv_heads, heads);
   }
+  if (!rule.classes.empty()) FIRN_RETURN_IF_ERROR(CheckHeadsMayDiffer(facts, plan, rule));
   bool ladder = rule.coding.codec == CodecId::kNone;
   if (ladder && rule.classes.empty()) return InvalidArgument("a rule for {} that says neither codec nor classes", part);
   if (ladder && rule.coding != PartCoding{}) return InvalidArgument("a rule for {} with parameters and no codec", part);
@@ -176,10 +192,11 @@ absl::Status CheckRule(const NamespaceFacts& facts, const TierRule& rule) {
   return ladder ? absl::OkStatus() : CheckRuleCoding(facts, rule, ClassOfCodes(rule.coding));
 }
 
-absl::Status CheckRules(const NamespaceFacts& facts, const std::vector<TierRule>& rules) {
+absl::Status CheckRules(const NamespaceFacts& facts, const PrecisionPlan& plan) {
+  const std::vector<TierRule>& rules = plan.rules;
   FIRN_RETURN_IF_ERROR(CheckRange("the number of rules", rules.size(), 0, kRulesMax));
   for (size_t i = 0; i < rules.size(); ++i) {
-    FIRN_RETURN_IF_ERROR(CheckRule(facts, rules[i]));
+    FIRN_RETURN_IF_ERROR(CheckRule(facts, plan, rules[i]));
     for (size_t j = 0; j < i; ++j) {
       if (rules[j].tier != rules[i].tier || rules[j].part != rules[i].part) continue;
       return InvalidArgument("two rules for {} of tier \"{}\"", rules[i].part == Part::kK ? "K" : "V", rules[i].tier);
@@ -270,7 +287,7 @@ absl::Status ValidatePlan(const NamespaceFacts& facts, const PrecisionPlan& plan
     }
   }
   if (plan.ladder > Ladder::kTrellis) return InvalidArgument("ladder is {}; it is 0 to 2", int(plan.ladder));
-  return CheckRules(facts, plan.rules);
+  return CheckRules(facts, plan);
 }
 
 const TierRule* PrecisionPlan::RuleFor(const std::string& tier, Part part) const {

@@ -139,6 +139,21 @@ TEST(Namespace, SerializedFormRoundTripsAndSurvivesAnyBytes) {
   }
 }
 
+TEST(Namespace, HeadsOfFp8ValuesDifferOnlyWhereNoTokenIsKeptExact) {
+  NamespaceFacts facts = Facts();
+  facts.dtype = DType::kFp8E4m3;
+  TierRule rule{.tier = "cold", .part = Part::kK, .coding = {}, .classes = {}};
+  rule.classes.assign(size_t{facts.layers()} * facts.kv_heads, PrecisionClass::k4Bit);
+  rule.classes[0] = PrecisionClass::k2Bit;
+  PrecisionPlan plan;
+  plan.rules = {rule};
+  plan.keep_first_tokens = 4;
+  absl::Status refused = ValidatePlan(facts, plan);
+  EXPECT_NE(Message(refused).find("keep_first_tokens 4"), std::string::npos) << refused;
+  plan.keep_first_tokens = 0;
+  EXPECT_TRUE(ValidatePlan(facts, plan).ok());
+}
+
 TEST(Namespace, RulesThatMeanNothingAreRefused) {
   auto refused = [](auto change) {
     TierRule rule{.tier = "cold", .part = Part::kK, .coding = {}, .classes = {}};
@@ -156,6 +171,10 @@ TEST(Namespace, RulesThatMeanNothingAreRefused) {
   EXPECT_TRUE(refused([](PrecisionPlan& plan) { plan.rules[0].classes[1] = PrecisionClass::kExact; }));
   EXPECT_TRUE(refused([](PrecisionPlan& plan) { plan.rules[0].classes[1] = PrecisionClass::k3Bit; }));
   EXPECT_TRUE(refused([](PrecisionPlan& plan) { plan.rules[0].coding.bits = 4; })) << "parameters without a codec";
+  EXPECT_TRUE(refused([](PrecisionPlan& plan) {
+    plan.rules[0].coding.codec = CodecId::kIntTensor;
+    plan.rules[0].coding.bits = 4;
+  })) << "a layer's codec has no heads";
   EXPECT_TRUE(refused([](PrecisionPlan& plan) { plan.rules[0].coding.codec = CodecId::kIdentity; }));
   EXPECT_TRUE(refused([](PrecisionPlan& plan) { plan.rules[0].coding.codec = static_cast<CodecId>(9999); }));
   EXPECT_TRUE(refused([](PrecisionPlan& plan) { plan.rules[0].coding.codec = CodecId::kFp8E4m3; }))

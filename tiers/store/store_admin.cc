@@ -27,9 +27,10 @@ LocatedBlock StoreImpl::LocateLocked(NamespaceId ns, const Digest& key, ClassPai
   LocatedBlock located{.state = BlockState::kPresent, .served = {PrecisionClass::kExact, PrecisionClass::kExact}};
   for (uint32_t shard = 0; shard < namespaces_[ns].facts.shards; ++shard) {
     EntryId id = table_.Find({ns, static_cast<uint16_t>(shard), key});
-    ClassPair best = id == kNoEntry ? ClassPair{} : BestClassLocked(id);
-    if (id == kNoEntry || ExpiredLocked(table_.entry(id)) || !best.AtLeast(least)) return {};
-    located.served = Coarser(located.served, best);
+    if (id == kNoEntry || ExpiredLocked(table_.entry(id)) || !ServesLocked(id, least)) return {};
+    ClassPair best = BestClassLocked(id);
+    // Where the finest copy lacks what was asked for in one part, another has it.
+    located.served = Coarser(located.served, best.AtLeast(least) ? best : least);
     located.tier = std::max(located.tier, table_.HottestTier(id));
     located.tokens = table_.entry(id).tokens;
   }
@@ -271,10 +272,10 @@ void StoreImpl::RunAskedMoveOnce(const AskedMove& asked, Move::Done done) {
       move->from = table_.HottestTier(id);
       move->to = asked.to;
       move->event = asked.event;
-      ClassPair current = table_.copy(e.first_copy).served;
+      ClassPair current = table_.copy(e.first_copy).served, finest = FinestHeld(table_.copy(e.first_copy));
       bool promote = asked.event == EventKind::kPromoted;
       if (promote || asked.event == EventKind::kStored) {
-        move->target = promote ? current : TargetForLocked(e, asked.to, current);
+        move->target = promote ? finest : TargetForLocked(e, asked.to, finest);
         move->keep_source = true;
         move->event = promote ? EventKind::kPromoted : EventKind::kDemoted;
       } else if (asked.event == EventKind::kDegraded) {
@@ -293,7 +294,7 @@ void StoreImpl::RunAskedMoveOnce(const AskedMove& asked, Move::Done done) {
         }
       } else {
         // From the finest copy there is, so that no error is added to another's.
-        move->target = TargetForLocked(e, asked.to, current);
+        move->target = TargetForLocked(e, asked.to, finest);
         move->drop_hotter = true;
       }
       if (refused.ok() && asked.event != EventKind::kDegraded && move->from == asked.to) {

@@ -282,7 +282,7 @@ void StoreImpl::MaybePromote(const ReadFlight& flight, const EncodedBlock& block
   move->entry = flight.entry;
   move->from = flight.tier;
   move->to = *to;
-  move->target = flight.held;
+  move->target = FinestHeld(table_.copy(table_.FindCopyNode(flight.entry, flight.tier)));
   move->keep_source = true;
   move->event = EventKind::kPromoted;
   move->source = flight.copy;
@@ -314,7 +314,7 @@ void StoreImpl::Prefetch(NamespaceId ns, const std::vector<Digest>& keys, ClassP
       }
       for (uint32_t shard = 0; shard < namespaces_[ns].facts.shards; ++shard) {
         EntryId id = table_.Find({ns, static_cast<uint16_t>(shard), keys[i]});
-        if (id == kNoEntry || !BestClassLocked(id).AtLeast(least)) {
+        if (id == kNoEntry || !ServesLocked(id, least)) {
           batch->statuses[i] = NotFound("miss: block {}", keys[i].Hex());
         } else if (options_.tiers[table_.HottestTier(id)].tier->persistent()) {
           wanted.emplace_back(i, static_cast<uint16_t>(shard));

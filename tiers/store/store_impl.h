@@ -41,6 +41,8 @@ ClassPair Coarser(const ClassPair& a, const ClassPair& b);
 ClassPair Finer(const ClassPair& a, const ClassPair& b);
 // Runs that decoding at `target` may need, whatever the coding.
 RunMask WantedRuns(const ClassPair& target);
+// The finest class that any head of a copy can have; its class where heads are alike.
+ClassPair FinestHeld(const HeldCopy& held);
 
 class ArtifactTable final : public ArtifactSource {
  public:
@@ -296,6 +298,8 @@ class StoreImpl final : public Store, public PolicyView {
     return e.expires_unix_ms != 0 && e.expires_unix_ms <= options_.clock->UnixMs();
   }
   ClassPair BestClassLocked(EntryId id) const;
+  // Whether some copy serves `least`: no one copy need be the finest in both parts.
+  bool ServesLocked(EntryId id, ClassPair least) const;
   void EmitLocked(EventKind kind, const Entry& e, uint8_t tier, ClassPair now, Aftermath* after);
   LocatedBlock LocateLocked(NamespaceId ns, const Digest& key, ClassPair least) const;
   EntryId FindByIdentityLocked(const Identity& identity) const;

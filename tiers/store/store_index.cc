@@ -37,8 +37,7 @@ bool StoreImpl::RanksMatterLocked(EntryId id) const {
   const NamespaceFacts& facts = namespaces_[e.ns].facts;
   // Only from source bytes are tokens set apart.
   bool coded = facts.dtype != DType::kBytes && (e.flags & Entry::kNonFinite) == 0;
-  return coded && e.first_copy != kNoNode &&
-         BestClassLocked(id).AtLeast(SourceClass(facts.dtype, facts.Shape(e.tokens)));
+  return coded && e.first_copy != kNoNode && ServesLocked(id, SourceClass(facts.dtype, facts.Shape(e.tokens)));
 }
 
 void StoreImpl::DropCopyLocked(EntryId id, uint8_t tier, Aftermath* after) {
@@ -103,6 +102,13 @@ ClassPair StoreImpl::BestClassLocked(EntryId id) const {
     if (served.Min() > best.Min() || (served.Min() == best.Min() && served.AtLeast(best))) best = served;
   }
   return best;
+}
+
+bool StoreImpl::ServesLocked(EntryId id, ClassPair least) const {
+  for (NodeId node = table_.entry(id).first_copy; node != kNoNode; node = table_.copy(node).next) {
+    if (table_.copy(node).served.AtLeast(least)) return true;
+  }
+  return false;
 }
 
 void StoreImpl::EmitLocked(EventKind kind, const Entry& e, uint8_t tier, ClassPair now, Aftermath* after) {

@@ -26,17 +26,45 @@ PrecisionClass NextFiner(PrecisionClass c) {
   return c < PrecisionClass::k8Bit ? PrecisionClass::k8Bit : PrecisionClass::kExact;
 }
 
-// `stored`, with the next finer class for each part that loses precision on this move and more of it than `limit`
-// allows. Errors of classes finer than those encoded are unknown, so the answer goes up one step at a time.
-ClassPair GateStep(const RecordHeader& header, const ClassPair& stored, const ClassPair& had, float limit) {
-  ClassPair gated = stored;
+PrecisionClass& Of(ClassPair& pair, Part part) { return part == Part::kK ? pair.k : pair.v; }
+PrecisionClass Of(const ClassPair& pair, Part part) { return part == Part::kK ? pair.k : pair.v; }
+
+// The class of a part's coarsest head and of its finest.
+struct ClassSpan {
+  ClassPair coarsest, finest;
+};
+
+// `stored.coarsest`, with the next finer class for each part that loses precision on this move and more of it than
+// `limit` allows. Errors of classes finer than those encoded are unknown, so the answer goes up one step at a time.
+ClassPair GateStep(const RecordHeader& header, const ClassSpan& stored, const ClassSpan& had, float limit) {
+  ClassPair gated = stored.coarsest;
   for (Part part : kParts) {
-    PrecisionClass& c = part == Part::kK ? gated.k : gated.v;
-    PrecisionClass before = part == Part::kK ? had.k : had.v;
-    float error = ErrorAt(header.errors[static_cast<size_t>(part)], c);
-    if (c < before && !(error <= limit)) c = std::min(NextFiner(c), before);
+    auto step = [&](PrecisionClass c, PrecisionClass before) {
+      if (c >= before || ErrorAt(header.errors[static_cast<size_t>(part)], c) <= limit) return false;
+      Of(gated, part) = std::min(NextFiner(c), before);
+      return true;
+    };
+    // The coarsest heads may be as they were and others not.
+    if (step(Of(stored.coarsest, part), Of(had.coarsest, part))) continue;
+    step(Of(stored.finest, part), Of(had.finest, part));
   }
   return gated;
+}
+
+// Heads that a plan tells apart are no coarser than `least`, nor is what they are said to be at most.
+void RaiseHeads(const ClassPair& least, EncodeSpec* spec) {
+  for (Part part : kParts) {
+    auto& classes = spec->classes[static_cast<size_t>(part)];
+    PrecisionClass c = Of(least, part);
+    if (classes == nullptr || *std::ranges::min_element(*classes) >= c) continue;
+    if (c == PrecisionClass::kExact) {
+      classes = nullptr;
+      continue;
+    }
+    ClassMap raised = *classes;
+    for (PrecisionClass& head : raised) head = std::max(head, c);
+    classes = std::make_shared<const ClassMap>(std::move(raised));
+  }
 }
 
 // The planes among `runs` that reclaiming may take one by one.
@@ -45,6 +73,17 @@ RunMask PlanesOf(const RecordHeader& header, RunMask runs) {
 }
 
 }  // namespace
+
+ClassPair FinestHeld(const HeldCopy& held) {
+  ClassPair finest = held.served;
+  RunMask runs = held.copy->Runs();
+  for (Part part : kParts) {
+    if (!runs.Has(RunKind::kP2, part) || !runs.Has(RunKind::kP4, part)) continue;
+    Of(finest, part) =
+        std::max(Of(finest, part), runs.Has(RunKind::kP8, part) ? PrecisionClass::k8Bit : PrecisionClass::k4Bit);
+  }
+  return finest;
+}
 
 StoreImpl::TierCodings StoreImpl::CodingsFor(const PrecisionPlan& plan, const TierConfig& tier) const {
   TierCodings codings;
@@ -80,6 +119,7 @@ EncodeSpec StoreImpl::SpecForLocked(NamespaceId id, uint8_t tier, TokenRanks ran
   spec.ladder = ns.plan.ladder;
   spec.rules = ns.codings[tier].rules;
   spec.classes = ns.codings[tier].classes;
+  RaiseHeads(ns.plan.floor, &spec);
   return spec;
 }
 
@@ -201,13 +241,21 @@ void StoreImpl::TransferForMove(std::shared_ptr<Move> move) {
     std::lock_guard lock(mu_);
     limit = namespaces_[move->ns].plan.max_relative_error;
   }
+  ClassPair tried;
   // A block that would lose more than its namespace allows goes down at the coarsest class that does not.
   while (draft.ok() && limit > 0) {
     ClassPair stored = ClassOf(*header, header->encoded);
     // What the copy has, not what was read of it: planes that stay behind are a loss like any other.
     RunMask has = move->source->Runs();
-    ClassPair wanted = GateStep(*header, stored, ClassOf(*move->block.header, has | move->block.present), limit);
+    RunMask had = has | move->block.present;
+    ClassPair wanted = GateStep(*header, {stored, FinestOf(*header, header->encoded)},
+                                {ClassOf(*move->block.header, had), FinestOf(*move->block.header, had)}, limit);
     if (wanted == stored) break;
+    if (wanted == std::exchange(tried, wanted)) {
+      *draft = nullptr;
+      return FailMove(std::move(move), FailedPrecondition("block {} cannot be coded within the error limit of {}",
+                                                          move->identity.key.Hex(), limit));
+    }
     if (!std::exchange(move->gated, true)) {
       std::lock_guard lock(mu_);
       ++totals_.error_gate_stops;
@@ -220,6 +268,7 @@ void StoreImpl::TransferForMove(std::shared_ptr<Move> move) {
                                          move->identity.key.Hex(), PrecisionClassName(stored.Min()), limit));
     }
     move->target = move->spec.target = wanted;
+    RaiseHeads(wanted, &move->spec);
     *draft = nullptr;
     if (!move->block.present.Contains(has & WantedRuns(wanted))) {
       move->block = {};
@@ -234,6 +283,13 @@ void StoreImpl::TransferForMove(std::shared_ptr<Move> move) {
     *draft = nullptr;
     return FailMove(std::move(move), FailedPrecondition("block {} holds NaN or Inf and stays {}",
                                                         move->identity.key.Hex(), PrecisionClassName(stored.Min())));
+  }
+  if (move->event == EventKind::kDegraded && stored == ClassOf(*move->block.header, move->source->Runs())) {
+    *draft = nullptr;
+    return FailMove(std::move(move),
+                    FailedPrecondition("block {} has nothing to drop in tier \"{}\" and stays k {}, v {}",
+                                       move->identity.key.Hex(), options_.tiers[move->from].name,
+                                       PrecisionClassName(stored.k), PrecisionClassName(stored.v)));
   }
   move->exact_token_bytes = header->RunBytes(RunMask::Both(RunKind::kExact));
   CommitOptions options;

@@ -151,11 +151,12 @@ uint64_t StoreImpl::DemoteColdestLocked(uint8_t tier, uint64_t wanted, Aftermath
     const HeldCopy& held = table_.copy(victims[0]);
     uint64_t bytes = held.copy->StoredBytes();
     std::optional<uint8_t> to = DemotionTargetLocked(tier, bytes / 8);
-    ClassPair target = to.has_value() ? TargetForLocked(table_.entry(id), *to, held.served) : ClassPair{};
+    ClassPair target = to.has_value() ? TargetForLocked(table_.entry(id), *to, FinestHeld(held)) : ClassPair{};
     // A colder copy as fine as the one that would be made: dropping this one is the demotion.
     bool below = false;
     for (NodeId node = held.next; node != kNoNode; node = table_.copy(node).next) {
-      below = below || table_.copy(node).served.AtLeast(target);
+      const HeldCopy& colder = table_.copy(node);
+      below = below || (FinestHeld(colder).AtLeast(target) && colder.served.AtLeast(Coarser(target, held.served)));
     }
     if (below || !to.has_value()) {
       DropCopyLocked(id, tier, after);

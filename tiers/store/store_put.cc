@@ -157,7 +157,7 @@ absl::StatusOr<std::unique_ptr<InFlightPut>> StoreImpl::BeginPut(const PutSpec& 
       existing = kNoEntry;
     }
     FIRN_RETURN_IF_ERROR(CheckTokensLocked(spec));
-    if (existing != kNoEntry && BestClassLocked(existing).AtLeast(SourceClass(ns.facts.dtype, shape))) {
+    if (existing != kNoEntry && ServesLocked(existing, SourceClass(ns.facts.dtype, shape))) {
       ++totals_.puts_existing;
       policy_->Access(table_.entry(existing).first_copy);
       return AlreadyExists("block {} is stored at this precision or a finer one", name.key.Hex());

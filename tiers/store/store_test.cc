@@ -471,6 +471,112 @@ TEST(Store, HeadsThatAPlanKeepsFinerStayFiner) {
   EXPECT_EQ(refused->status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+PrecisionPlan HeadsApart(const char* tier, ClassMap classes) {
+  PrecisionPlan plan;
+  plan.rules = {{.tier = tier, .part = Part::kK, .coding = {}, .classes = std::move(classes)}};
+  return plan;
+}
+
+TEST(Store, ReadingABlockWhoseHeadsDifferLeavesThemAsTheyAre) {
+  using enum PrecisionClass;
+  StoreHarness h;
+  PrecisionPlan plan = HeadsApart("cold", {k2Bit, k8Bit, k8Bit, k8Bit});
+  plan.keep_first_tokens = 0;
+  h.ns = h.Register(StoreHarness::Facts(), plan);
+  ASSERT_TRUE(h.Put(1).ok());
+  ASSERT_TRUE(h.Demote(1, 2).ok());
+  auto first = h.Get(1);
+  ASSERT_TRUE(first.ok());
+  double error = h.RelativeError(*first, 1);
+  for (int i = 0; i < 3; ++i) {
+    h.Settle();
+    auto again = h.Get(1);
+    ASSERT_TRUE(again.ok());
+    EXPECT_EQ(again->served, first->served);
+    EXPECT_EQ(FinestOf(*again->block.header, again->block.present).k, k8Bit) << "from tier " << int{again->tier};
+    EXPECT_EQ(h.RelativeError(*again, 1), error);
+  }
+  ASSERT_TRUE(h.Promote(1, 1).ok());
+  EXPECT_EQ(h.RelativeError(*h.Get(1), 1), error);
+  h.ExpectConsistent();
+}
+
+TEST(Store, HeadsThatDifferGoDownToATierWithoutARuleAsFineAsItTakesThem) {
+  using enum PrecisionClass;
+  StoreHarness h;
+  PrecisionPlan plan = HeadsApart("warm", {k2Bit, k8Bit, k8Bit, k8Bit});
+  plan.tier_target["cold"] = kInt4;
+  h.ns = h.Register(StoreHarness::Facts(), plan);
+  ASSERT_TRUE(h.Put(1).ok());
+  ASSERT_TRUE(h.Demote(1, 1).ok());
+  ASSERT_TRUE(h.Demote(1, 2).ok());
+  auto got = h.Get(1);
+  ASSERT_TRUE(got.ok());
+  EXPECT_EQ(got->served.k, k2Bit);
+  EXPECT_EQ(FinestOf(*got->block.header, got->block.present).k, k4Bit);
+  h.ExpectConsistent();
+}
+
+TEST(Store, HeadsThatDifferKeepToTheErrorLimitAndTheFloor) {
+  using enum PrecisionClass;
+  for (float limit : {0.02f, 0.1f, 1e-6f}) {
+    SCOPED_TRACE(limit);
+    StoreHarness h;
+    PrecisionPlan plan = HeadsApart("warm", {k4Bit, k2Bit, k2Bit, k2Bit});
+    plan.max_relative_error = limit;
+    h.Register(StoreHarness::Facts(), plan);
+    ASSERT_TRUE(h.Put(1).ok());
+    ASSERT_TRUE(h.Demote(1, 1).ok());
+    EXPECT_GT(h.store->Stats().error_gate_stops, 0u);
+    EXPECT_LE(h.RelativeError(*h.Get(1), 1), limit);
+    h.ExpectConsistent();
+  }
+  StoreHarness h;
+  PrecisionPlan plan = HeadsApart("warm", {k2Bit, k2Bit, k2Bit, k4Bit});
+  plan.floor = kInt8;
+  h.Register(StoreHarness::Facts(), plan);
+  ASSERT_TRUE(h.Put(1).ok());
+  EXPECT_EQ(*h.Demote(1, 1), kInt8);
+  EXPECT_EQ(*h.Demote(1, 2), kInt8);
+  h.ExpectConsistent();
+}
+
+TEST(Store, SomeCopyServesWhatIsAskedFor) {
+  using enum PrecisionClass;
+  StoreHarness h;
+  PrecisionPlan plan;
+  plan.tier_target["warm"] = {k4Bit, k8Bit};
+  plan.tier_target["cold"] = {k8Bit, k4Bit};
+  h.ns = h.Register(StoreHarness::Facts(), plan);
+  ASSERT_TRUE(h.Put(1).ok());
+  std::optional<absl::StatusOr<PutResult>> kept;
+  h.store->EnsureDurable({h.ns, TestKey(1), 0}, [&](absl::StatusOr<PutResult> got) { kept = std::move(got); });
+  h.Settle();
+  ASSERT_TRUE(kept.has_value() && kept->ok());
+  ASSERT_TRUE(h.Demote(1, 1).ok());
+  for (ClassPair least : {ClassPair{k4Bit, k8Bit}, ClassPair{k8Bit, k4Bit}}) {
+    ASSERT_TRUE(h.Get(1, least).ok());
+    LocatedBlock located = h.store->Locate(h.ns, {TestKey(1)}, least)[0];
+    EXPECT_EQ(located.state, BlockState::kPresent);
+    EXPECT_TRUE(located.served.AtLeast(least));
+  }
+  EXPECT_FALSE(h.Get(1, kInt8).ok());
+  EXPECT_NE(h.store->Locate(h.ns, {TestKey(1)}, kInt8)[0].state, BlockState::kPresent);
+}
+
+TEST(Store, DegradingWhatHasNothingToDropSaysSo) {
+  StoreHarness h;
+  PrecisionPlan plan;
+  plan.keep_first_tokens = 64;
+  h.Register(StoreHarness::Facts(), plan);
+  ASSERT_TRUE(h.Put(1).ok());
+  ASSERT_TRUE(h.Demote(1, 2).ok());
+  absl::Status refused = h.Degrade(1, 2, PrecisionClass::k4Bit).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(Message(refused).find("nothing to drop"), std::string::npos) << refused;
+  h.ExpectConsistent();
+}
+
 TEST(Store, C13_an_error_limit_stops_at_the_finer_class) {
   StoreHarness h;
   PrecisionPlan plan;

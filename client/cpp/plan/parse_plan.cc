@@ -190,6 +190,7 @@ void PlanReader::ReadMethods(TomlSection& root) {
   root.Count("key_group", &plan.key_group, 0, 4096);
   root.Count("value_group", &plan.value_group, 0, 4096);
   root.Count("keep_first_tokens", &plan.keep_first_tokens, 0, 65536);
+  root.Number("important_fraction", &plan.important_fraction, 0, 1);
   ReadPrecisions(root, "floor", Precision::kNone, &plan.floor);
   root.Number("max_error", &plan.max_relative_error, 0, std::numeric_limits<float>::max());
 }

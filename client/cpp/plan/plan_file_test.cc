@@ -129,6 +129,7 @@ TEST(PlanFile, WhatIsWrongIsSaidWithItsValueAndWhatIsAllowed) {
   for (const Case& c : std::initializer_list<Case>{
            {"keep_first = 4", {"keep_first = 4: unknown key", "keep_first_tokens", "line 1"}},
            {"keep_first_tokens = \"4\"", {"keep_first_tokens = \"4\": not a whole number; allowed: 0 to 65536"}},
+           {"important_fraction = 1.5", {"important_fraction = 1.5", "allowed: 0 to 1"}},
            {"keep_first_tokens = 65537", {"65537: out of range; allowed: 0 to 65536"}},
            {"key_group = 4097", {"allowed: 0 to 4096"}},
            {"key_method = \"best\"", {"key_method = \"best\": allowed: \"per-channel\", \"balanced\", \"rotated\""}},
@@ -257,6 +258,7 @@ class RandomPlan {
     plan.key_group = Below(4097);
     plan.value_group = Below(2) * Below(4097);
     plan.keep_first_tokens = Below(65537);
+    plan.important_fraction = static_cast<float>(Below(1001)) / 1000;
     plan.floor = {Below(2) == 0 ? Precision::kNone : k2, Below(2) == 0 ? Precision::kNone : k2};
     if (Below(3) != 0)
       plan.max_relative_error = static_cast<float>(random_()) / 3e9f * static_cast<float>(1u << Below(20));

@@ -1,5 +1,6 @@
 #include "tiers/cold/log/segment_store.h"
 
+#include <cerrno>
 #include <condition_variable>
 #include <optional>
 #include <random>
@@ -10,6 +11,11 @@
 #include "tiers/cold/device/aligned_buffer.h"
 
 namespace firn {
+namespace {
+
+constexpr int kStrangersMax = 64;  // Names taken by files of others, in a row.
+
+}  // namespace
 
 std::string SegmentFileName(uint32_t id) { return fmt::format("{:08x}.seg", id); }
 
@@ -90,6 +96,14 @@ void SegmentStore::Create(uint64_t bytes, bool privileged, Created done) {
   gate_->Enter();
   options_.executor->Post([this, id, bytes, done = std::move(done)]() mutable {
     auto file = options_.device->Create(SegmentFileName(id), bytes);
+    // Somebody else's file has the name: it is left alone, and the next number is as good.
+    for (int tries = 0; StatusErrno(file.status()) == EEXIST && tries < kStrangersMax; ++tries) {
+      {
+        std::lock_guard lock(mu_);
+        id = next_id_++;
+      }
+      file = options_.device->Create(SegmentFileName(id), bytes);
+    }
     if (!file.ok()) {
       segment_bytes_ -= bytes;
       return FinishCreate(nullptr, file.status(), std::move(done));
