@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/toml/finding.h"
 #include "base/units.h"
 #include "codecs/types.h"
-#include "daemon/config/finding.h"
 
 namespace firn {
 

@@ -1,20 +1,19 @@
 // From TOML to Config: names, types, units and ranges. What depends on the machine is in check.cc.
 #include <fmt/format.h>
 
-#include <toml++/toml.h>
-#include <cstring>
-#include <sstream>
+#include <cstdlib>
 
 #include "base/read_file.h"
 #include "base/status.h"
+#include "base/toml/toml_section.h"
 #include "daemon/config/config.h"
-#include "daemon/config/toml_section.h"
+#include "daemon/config/read_precision.h"
 
 namespace firn {
 namespace {
 
 constexpr uint64_t kCapacityMin = kMiB, kNvmeCapacityMin = 32 * kMiB, kCapacityMax = uint64_t{1} << 50;
-constexpr size_t kConfigFileBytesMax = kMiB;
+constexpr size_t kConfigFileBytesMax = kMiB, kPathBytesMax = 4000;
 
 bool IsName(std::string_view text, std::string_view extra) {
   for (char c : text) {
@@ -45,7 +44,7 @@ void ReadMedium(TomlSection& section, TierSettings* tier) {
 }
 
 void ReadPlace(TomlSection& section, TierSettings* tier) {
-  section.String("path", &tier->path, 4000);
+  section.String("path", &tier->path, kPathBytesMax);
   if (section.Has("numa_node")) {
     int64_t node = -1;
     section.Int("numa_node", &node, 0, 1023);
@@ -81,8 +80,8 @@ TierSettings ReadTier(TomlSection& section) {
   section.Bytes("capacity", &tier.capacity_bytes, tier.medium == Medium::kNvme ? kNvmeCapacityMin : kCapacityMin,
                 kCapacityMax);
   if (!section.Has("capacity")) section.Error("capacity", "missing; allowed: a size with a unit, such as \"64GiB\"");
-  section.Precision("precision", &tier.precision, &tier.use_fp8);
-  section.Precision("least", &tier.least, nullptr);
+  ReadPrecision(section, "precision", &tier.precision, &tier.use_fp8);
+  ReadPrecision(section, "least", &tier.least, nullptr);
   if (!tier.precision.AtLeast(tier.least)) {
     section.Error("least",
                   "finer than the tier's precision; allowed: at most " + PrintPrecision(tier.precision, tier.use_fp8));
@@ -122,9 +121,9 @@ ListenerSettings ReadListener(TomlSection& section) {
   section.String("tenant", &listener.tenant, 64);
   if (!IsName(listener.tenant, "._-")) section.Error("tenant", "allowed: 1 to 64 letters, digits, . - and _");
   section.Bool("admin", &listener.admin);
-  section.String("certificate", &listener.certificate, 4000);
-  section.String("private_key", &listener.private_key, 4000);
-  section.String("client_ca", &listener.client_ca, 4000);
+  section.String("certificate", &listener.certificate, kPathBytesMax);
+  section.String("private_key", &listener.private_key, kPathBytesMax);
+  section.String("client_ca", &listener.client_ca, kPathBytesMax);
   size_t tls_files = section.Has("certificate") + section.Has("private_key") + section.Has("client_ca");
   if (tls_files != 0 && tls_files != 3) {
     section.Error("certificate", "allowed: none or all of certificate, private_key and client_ca");
@@ -158,8 +157,6 @@ void ReadLimits(TomlSection& section, LimitSettings* limits) {
 }
 
 void ReadRoot(TomlSection& root, Config* config) {
-  root.String("state_dir", &config->state_dir, 4000);
-  root.String("runtime_dir", &config->runtime_dir, 4000);
   root.Count("threads", &config->threads, 1, 1024);
   if (root.Has("tier")) config->tiers.clear();
   root.Sections("tier", [config](TomlSection& s) { config->tiers.push_back(ReadTier(s)); });
@@ -188,30 +185,17 @@ void ReadRoot(TomlSection& root, Config* config) {
 }  // namespace
 
 absl::StatusOr<ConfigReading> ReadConfig(std::string_view text, std::string_view source, const ConfigPlaces& places) {
-  if (text.size() > kConfigFileBytesMax) {
-    return InvalidArgument("{}: has {} bytes; a configuration has at most {}", source, text.size(),
-                           kConfigFileBytesMax);
-  }
-  toml::table table;
-  try {
-    table = toml::parse(text, source);
-  } catch (const toml::parse_error& error) {
-    return InvalidArgument("{}: line {}: {}", source, error.source().begin.line, Printable(error.description()));
-  }
-  // The directories come first: the default tiers and the default listener lie in them.
-  ConfigPlaces chosen = places;
-  auto choose = [&table](const char* key, std::string* place) {
-    auto named = table[key].value<std::string>();
-    if (named.has_value() && !named->empty()) *place = *named;
-  };
-  choose("state_dir", &chosen.state_dir);
-  choose("runtime_dir", &chosen.runtime_dir);
   ConfigReading reading;
-  reading.config = DefaultConfig(chosen);
-  reading.source = Printable(source);
   TomlSection::Report report;
-  TomlSection root(table, "", &report);
-  ReadRoot(root, &reading.config);
+  FIRN_RETURN_IF_ERROR(ReadToml(text, source, kConfigFileBytesMax, &report, [&](TomlSection& root) {
+    // The directories come first: the default tiers and the default listener lie in them.
+    ConfigPlaces chosen = places;
+    root.String("state_dir", &chosen.state_dir, kPathBytesMax);
+    root.String("runtime_dir", &chosen.runtime_dir, kPathBytesMax);
+    reading.config = DefaultConfig(chosen);
+    ReadRoot(root, &reading.config);
+  }));
+  reading.source = Printable(source);
   reading.errors = std::move(report.errors);
   reading.origins = std::move(report.origins);
   return reading;

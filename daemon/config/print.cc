@@ -2,6 +2,7 @@
 // exactly.
 #include <fmt/format.h>
 
+#include "base/toml/toml_section.h"
 #include "daemon/config/config.h"
 
 namespace firn {
@@ -20,21 +21,6 @@ std::string ClassWord(PrecisionClass c, bool use_fp8) {
   }
 }
 
-std::string Quoted(std::string_view text) {
-  std::string out = "\"";
-  for (char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
-      out += fmt::format("\\u{:04X}", static_cast<unsigned>(static_cast<unsigned char>(c)));
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
-}
-
 // A size in the largest unit that divides it.
 std::string Size(uint64_t bytes) {
   for (auto [unit, name] : {std::pair{kGiB, "GiB"}, std::pair{kMiB, "MiB"}, std::pair{kKiB, "KiB"}}) {
@@ -49,9 +35,9 @@ std::string Duration(int64_t ms) {
 
 void PrintTier(const TierSettings& tier, std::string* out) {
   *out += "\n[[tier]]\n";
-  *out += fmt::format("name = {}\nmedium = \"{}\"\n", Quoted(tier.name), MediumName(tier.medium));
+  *out += fmt::format("name = {}\nmedium = \"{}\"\n", TomlQuoted(tier.name), MediumName(tier.medium));
   *out += fmt::format("capacity = {}\n", Size(tier.capacity_bytes));
-  if (!tier.path.empty()) *out += fmt::format("path = {}\n", Quoted(tier.path));
+  if (!tier.path.empty()) *out += fmt::format("path = {}\n", TomlQuoted(tier.path));
   if (tier.numa_node.has_value()) *out += fmt::format("numa_node = {}\n", *tier.numa_node);
   *out += fmt::format("precision = {}\n", PrintPrecision(tier.precision, tier.use_fp8));
   if (tier.least != ClassPair{}) *out += fmt::format("least = {}\n", PrintPrecision(tier.least, false));
@@ -63,15 +49,15 @@ void PrintTier(const TierSettings& tier, std::string* out) {
 void PrintListener(const ListenerSettings& listener, std::string* out) {
   *out += "\n[[listener]]\n";
   if (!listener.uds.empty()) {
-    *out += fmt::format("uds = {}\nmode = \"{:04o}\"\n", Quoted(listener.uds), listener.mode);
-    if (!listener.group.empty()) *out += fmt::format("group = {}\n", Quoted(listener.group));
+    *out += fmt::format("uds = {}\nmode = \"{:04o}\"\n", TomlQuoted(listener.uds), listener.mode);
+    if (!listener.group.empty()) *out += fmt::format("group = {}\n", TomlQuoted(listener.group));
   } else {
-    *out += fmt::format("tcp = {}\n", Quoted(listener.tcp));
+    *out += fmt::format("tcp = {}\n", TomlQuoted(listener.tcp));
   }
-  *out += fmt::format("tenant = {}\nadmin = {}\n", Quoted(listener.tenant), listener.admin);
+  *out += fmt::format("tenant = {}\nadmin = {}\n", TomlQuoted(listener.tenant), listener.admin);
   if (!listener.certificate.empty()) {
-    *out += fmt::format("certificate = {}\nprivate_key = {}\nclient_ca = {}\n", Quoted(listener.certificate),
-                        Quoted(listener.private_key), Quoted(listener.client_ca));
+    *out += fmt::format("certificate = {}\nprivate_key = {}\nclient_ca = {}\n", TomlQuoted(listener.certificate),
+                        TomlQuoted(listener.private_key), TomlQuoted(listener.client_ca));
   }
 }
 
@@ -84,7 +70,8 @@ std::string PrintPrecision(const ClassPair& classes, bool use_fp8) {
 
 std::string PrintConfig(const Config& config) {
   std::string out;
-  out += fmt::format("state_dir = {}\nruntime_dir = {}\n", Quoted(config.state_dir), Quoted(config.runtime_dir));
+  out +=
+      fmt::format("state_dir = {}\nruntime_dir = {}\n", TomlQuoted(config.state_dir), TomlQuoted(config.runtime_dir));
   if (config.threads != 0) out += fmt::format("threads = {}\n", config.threads);
   const LimitSettings& l = config.limits;
   out += fmt::format(
@@ -98,7 +85,7 @@ std::string PrintConfig(const Config& config) {
   out += fmt::format("\n[store]\nmoves_in_flight = {}\nevents_kept = {}\npromote_on_get = {}\ndemotion_nice = {}\n",
                      config.store.moves_in_flight, config.store.events_kept, config.store.promote_on_get,
                      config.store.demotion_nice);
-  out += fmt::format("\n[admin]\nhttp = {}\nexpose = {}\n", Quoted(config.admin_http), config.admin_http_expose);
+  out += fmt::format("\n[admin]\nhttp = {}\nexpose = {}\n", TomlQuoted(config.admin_http), config.admin_http_expose);
   out += fmt::format("\n[shutdown]\nbudget = {}\n", Duration(config.shutdown_budget_ms));
   out += fmt::format("\n[log]\nlevel = \"{}\"\nformat = \"{}\"\n", config.log_level, config.log_format);
   for (const TierSettings& tier : config.tiers) PrintTier(tier, &out);

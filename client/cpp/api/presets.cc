@@ -19,6 +19,7 @@ constexpr PresetInfo kPresets[] = {
     {"kvquant-4", "KVQuant at 4 bits, 1 % outliers; needs artifacts of keys and values"},
     {"kvquant-3", "KVQuant at 3 bits, 1 % outliers; needs artifacts of keys and values"},
     {"kvquant-2", "KVQuant at 2 bits, 1 % outliers; needs artifacts of keys and values"},
+    {"kvmix", "KVmix: 3-bit keys and 4-bit values in the layers that matter most, 2 bits in others; needs a ranking"},
     {"firn", "the nested ladder, trellis-coded: the most precise at any number of bits"},
     {"firn-fast", "the nested ladder of minimum and step: encodes more than twice as fast"},
 };
@@ -80,6 +81,7 @@ absl::StatusOr<PrecisionPlan> Preset(std::string_view name, const PresetArtifact
   if (name == "kvquant-4") return KvQuant(4, artifacts);
   if (name == "kvquant-3") return KvQuant(3, artifacts);
   if (name == "kvquant-2") return KvQuant(2, artifacts);
+  if (name == "kvmix") return firn::InvalidArgument("preset kvmix needs a ranking of layers");
   if (name == "firn") return Firn(Ladder::kTrellis, artifacts);
   if (name == "firn-fast") return Firn(Ladder::kMinMax, artifacts);
   std::vector<std::string_view> names;

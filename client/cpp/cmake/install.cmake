@@ -6,7 +6,7 @@ include(GNUInstallDirs)
 
 add_library(firnkv SHARED $<TARGET_OBJECTS:firn_client>)
 add_library(firnkv::firnkv ALIAS firnkv)
-target_link_libraries(firnkv PRIVATE firn_base firn_proto PUBLIC absl::status absl::statusor)
+target_link_libraries(firnkv PRIVATE firn_base firn_proto firn_toml PUBLIC absl::status absl::statusor)
 target_link_options(firnkv PRIVATE -Wl,--version-script=${CMAKE_CURRENT_SOURCE_DIR}/cmake/exports.map)
 target_include_directories(firnkv PUBLIC
   $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)

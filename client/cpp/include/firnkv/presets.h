@@ -35,6 +35,9 @@ std::span<const PresetInfo> Presets();
 //   kvquant-4, -3, -2       non-uniform codebooks, keys before their rotary embedding, 1 % outliers kept, the first
 //   token
 //                           exact (arXiv 2401.18079); needs both artifacts.
+//   kvmix                   KIVI's quantizer; K at 3 and V at 4 bits in a fifth of the layers, at 2 bits in the others
+//                           (arXiv 2506.08018). Which ones a ranking says: PresetPlan (plan_file.h) takes it, Preset is
+//                           always refused.
 //   firn, firn-fast         the nested ladder: each tier as fine as it is configured, demotion drops planes; keys
 //   balanced
 //                           where there is an artifact. firn is trellis-coded, firn-fast has a minimum and a step.

@@ -1,4 +1,4 @@
-#include "daemon/config/finding.h"
+#include "base/toml/finding.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "daemon/config/toml_section.h"
+#include "base/toml/toml_section.h"
 
 #include <fmt/format.h>
 
@@ -27,22 +27,6 @@ std::string Shown(const toml::node& node) {
 
 std::string DurationText(int64_t ms) {
   return ms % 1000 == 0 ? fmt::format("{} s", ms / 1000) : fmt::format("{} ms", ms);
-}
-
-bool ParseClass(std::string_view text, PrecisionClass* out, bool* is_fp8) {
-  *is_fp8 = text == "fp8";
-  if (text == "exact" || text == "fp16" || text == "bf16") {
-    *out = PrecisionClass::kExact;
-  } else if (text == "int8" || text == "fp8") {
-    *out = PrecisionClass::k8Bit;
-  } else if (text == "int4") {
-    *out = PrecisionClass::k4Bit;
-  } else if (text == "int2") {
-    *out = PrecisionClass::k2Bit;
-  } else {
-    return false;
-  }
-  return true;
 }
 
 }  // namespace
@@ -162,35 +146,60 @@ void TomlSection::Choice(std::string_view key, std::string* out, const std::vect
   Error(key, fmt::format("allowed: \"{}\"", fmt::join(allowed, "\", \"")));
 }
 
-void TomlSection::Precision(std::string_view key, ClassPair* out, bool* use_fp8) {
+void TomlSection::Number(std::string_view key, float* out, double least, double most) {
   const toml::node* node = Find(key);
   if (node == nullptr) return;
-  const std::string allowed = fmt::format(
-      "allowed: \"fp16\" or \"bf16\" (as given), {}\"int8\", \"int4\", \"int2\", or {{ k = ..., v = ... }} of these",
-      use_fp8 != nullptr ? "\"fp8\", " : "");
-  ClassPair classes;
-  bool k_fp8 = false, v_fp8 = false;
-  if (const auto* text = node->as_string()) {
-    if (!ParseClass(text->get(), &classes.k, &k_fp8)) return Error(key, allowed);
-    classes.v = classes.k;
-    v_fp8 = k_fp8;
-  } else if (const auto* table = node->as_table()) {
-    const auto* k = table->get_as<std::string>("k");
-    const auto* v = table->get_as<std::string>("v");
-    if (table->size() != 2 || k == nullptr || v == nullptr || !ParseClass(k->get(), &classes.k, &k_fp8) ||
-        !ParseClass(v->get(), &classes.v, &v_fp8)) {
-      return Error(key, allowed);
-    }
-  } else {
-    return Error(key, allowed);
+  std::string range = fmt::format("allowed: {} to {}", least, most);
+  auto number = node->value<double>();
+  if (!node->is_number() || !number.has_value()) return Error(key, "not a number; " + range);
+  if (!(*number >= least && *number <= most)) return Error(key, "out of range; " + range);
+  *out = static_cast<float>(*number);
+}
+
+void TomlSection::Strings(std::string_view key, std::vector<std::string>* out, size_t items_max) {
+  const toml::node* node = Find(key);
+  if (node == nullptr) return;
+  const std::string allowed = fmt::format("allowed: a list of 1 to {} strings", items_max);
+  const auto* array = node->as_array();
+  if (array == nullptr || array->empty()) return Error(key, allowed);
+  if (array->size() > items_max) return Error(key, fmt::format("has {} items; {}", array->size(), allowed));
+  std::vector<std::string> items;
+  for (const toml::node& item : *array) {
+    const auto* text = item.as_string();
+    if (text == nullptr) return Error(key, allowed);
+    items.push_back(text->get());
   }
-  if ((k_fp8 || v_fp8) && use_fp8 == nullptr) return Error(key, allowed);
-  bool k_int8 = classes.k == PrecisionClass::k8Bit && !k_fp8;
-  bool v_int8 = classes.v == PrecisionClass::k8Bit && !v_fp8;
-  if ((k_fp8 && v_int8) || (v_fp8 && k_int8))
-    return Error(key, "allowed: either fp8 or int8 as a tier's 8-bit class, not both");
-  *out = classes;
-  if (use_fp8 != nullptr) *use_fp8 = k_fp8 || v_fp8;
+  *out = std::move(items);
+}
+
+bool TomlSection::Pair(std::string_view key, std::string* k, std::string* v, const std::string& allowed) {
+  const toml::node* node = Find(key);
+  if (node == nullptr) return false;
+  if (const auto* text = node->as_string()) {
+    *k = *v = text->get();
+    return true;
+  }
+  const auto* table = node->as_table();
+  const auto* of_k = table == nullptr ? nullptr : table->get_as<std::string>("k");
+  const auto* of_v = table == nullptr ? nullptr : table->get_as<std::string>("v");
+  if (of_k == nullptr || of_v == nullptr || table->size() != 2) {
+    Error(key, allowed);
+    return false;
+  }
+  *k = of_k->get();
+  *v = of_v->get();
+  return true;
+}
+
+bool TomlSection::IsTable(std::string_view key) {
+  const toml::node* node = Find(key);
+  return node != nullptr && node->is_table();
+}
+
+std::vector<std::string> TomlSection::Keys() const {
+  std::vector<std::string> keys;
+  for (const auto& [key, node] : table_) keys.emplace_back(key.str());
+  return keys;
 }
 
 void TomlSection::Sections(std::string_view key, const std::function<void(TomlSection&)>& each) {
@@ -229,6 +238,37 @@ void TomlSection::Finish() {
     if (known_.find(key.str()) != known_.end()) continue;
     Error(key.str(), fmt::format("unknown key; known here: {}", fmt::join(known_, ", ")));
   }
+}
+
+absl::Status ReadToml(std::string_view text, std::string_view source, size_t bytes_max, TomlSection::Report* report,
+                      absl::FunctionRef<void(TomlSection&)> read) {
+  if (text.size() > bytes_max) {
+    return InvalidArgument("{}: has {} bytes; such a file has at most {}", source, text.size(), bytes_max);
+  }
+  toml::table table;
+  try {
+    table = toml::parse(text, source);
+  } catch (const toml::parse_error& error) {
+    return InvalidArgument("{}: line {}: {}", source, error.source().begin.line, Printable(error.description()));
+  }
+  TomlSection root(table, "", report);
+  read(root);
+  return absl::OkStatus();
+}
+
+std::string TomlQuoted(std::string_view text) {
+  std::string out = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      out += fmt::format("\\u{:04X}", static_cast<unsigned>(static_cast<unsigned char>(c)));
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
 }
 
 }  // namespace firn
