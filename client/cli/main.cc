@@ -66,6 +66,7 @@ int main(int argc, char** argv) {
   firn::cli::AddRemoval(&app, &context, &code);
   firn::cli::AddWatch(&app, &context, &code);
   firn::cli::AddCalibrate(&app, &context, &code);
+  firn::cli::AddArtifact(&app, &context, &code);
   firn::cli::AddBench(&app, &context, &code);
   firn::cli::AddDemo(&app, &context, &code);
   try {

@@ -89,8 +89,6 @@ class CodedWindow {
     uint32_t width = WidthOf(part);
     return {decoded_[static_cast<size_t>(part)].data() + uint64_t{head} * window_.tokens * width, width};
   }
-  // Codes and metadata of one head in the first of the fullest blocks.
-  uint64_t HeadBytes(Part part) const { return bytes_[static_cast<size_t>(part)] / window_.kv_heads; }
 
  private:
   uint32_t WidthOf(Part part) const { return part == Part::kK ? window_.k_width : window_.v_width; }
@@ -136,7 +134,6 @@ class CodedWindow {
                                 {reinterpret_cast<uint8_t*>(v_out.data()), v_out.size() * sizeof(float)}));
     Place(Part::kK, k_out, first, tokens);
     Place(Part::kV, v_out, first, tokens);
-    if (block == std::min(1u, blocks_ - 1)) Count(encoded);
     return absl::OkStatus();
   }
 
@@ -149,22 +146,10 @@ class CodedWindow {
     }
   }
 
-  void Count(const EncodedBlock& encoded) {
-    for (Part part : kParts) {
-      RunMask coded = encoded.present - RunMask::Both(RunKind::kExact);
-      uint64_t bytes = 0;
-      for (uint32_t i = 0; i < kRunIds; ++i) {
-        if (coded.Has(i) && RunPartOf(i) == part) bytes += encoded.header->runs[i].bytes;
-      }
-      bytes_[static_cast<size_t>(part)] = bytes;
-    }
-  }
-
   const SurveyWindow& window_;
   const SurveyOptions& options_;
   const uint32_t blocks_;
   std::array<std::vector<float>, 2> decoded_;
-  std::array<uint64_t, 2> bytes_{};
 };
 
 double GradientError(const SurveyWindow& w, Part part, uint32_t head, TokenRows coded) {
@@ -214,12 +199,33 @@ absl::Status LayerErrors::Add(const LayerErrors& other) {
     return InvalidArgument("windows whose heads are coded differently: {} and {} heads", heads, other.heads);
   }
   outputs += other.outputs;
+  window_tokens += other.window_tokens;
   gradient_tokens += other.gradient_tokens;
   for (size_t i = 0; i < output_norm.size(); ++i) output_norm[i] += other.output_norm[i];
   for (size_t p = 0; p < errors.size(); ++p) {
     for (size_t i = 0; i < errors[p].size(); ++i) errors[p][i].Add(other.errors[p][i]);
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::array<std::vector<uint64_t>, 2>> HeadBytesOf(const SurveyCode& code, const BlockShape& shape,
+                                                                 DType dtype) {
+  FIRN_RETURN_IF_ERROR(CheckShape(shape, dtype));
+  std::vector<uint8_t> k(shape.part(Part::kK).values() * DTypeBytes(dtype));
+  std::vector<uint8_t> v(shape.part(Part::kV).values() * DTypeBytes(dtype));
+  FIRN_ASSIGN_OR_RETURN(EncodedBlock source, WrapRaw(Identity{}, dtype, shape, k, v, {}, {}));
+  std::array<std::vector<uint64_t>, 2> bytes;
+  for (PrecisionClass c : code.classes) {
+    FIRN_ASSIGN_OR_RETURN(EncodePlan plan, PlanEncode(source, SpecAt(code, c, 0)));
+    for (Part part : kParts) {
+      uint64_t total = 0;
+      for (uint32_t i = 0; i < kRunIds; ++i) {
+        if (RunPartOf(i) == part) total += plan.layout.run_bytes[i];
+      }
+      bytes[static_cast<size_t>(part)].push_back(total / shape.heads);
+    }
+  }
+  return bytes;
 }
 
 absl::StatusOr<LayerErrors> SurveyClasses(const SurveyWindow& window, const SurveyOptions& options) {
@@ -232,8 +238,13 @@ absl::StatusOr<LayerErrors> SurveyClasses(const SurveyWindow& window, const Surv
   for (PrecisionClass c : classes) {
     coded.emplace_back(window, options);
     FIRN_RETURN_IF_ERROR(coded.back().CodeAt(c));
-    for (Part part : kParts) out.head_bytes[static_cast<size_t>(part)].push_back(coded.back().HeadBytes(part));
   }
+  BlockShape block{.layers = 1,
+                   .heads = window.kv_heads,
+                   .k_width = window.k_width,
+                   .v_width = window.v_width,
+                   .tokens = options.block_tokens};
+  FIRN_ASSIGN_OR_RETURN(out.head_bytes, HeadBytesOf(options.code, block, window.dtype));
   for (auto& errors : out.errors) errors.resize(classes.size() * window.kv_heads);
   std::vector<uint64_t> outputs(window.kv_heads);
   ForEachIndex(window.kv_heads, options.threads, [&](uint32_t head) {
@@ -250,6 +261,7 @@ absl::StatusOr<LayerErrors> SurveyClasses(const SurveyWindow& window, const Surv
     }
   });
   out.outputs = outputs[0];
+  out.window_tokens = window.tokens;
   if (!window.key_gradients.empty() && !window.value_gradients.empty()) out.gradient_tokens = window.tokens;
   return out;
 }

@@ -60,15 +60,19 @@ struct HeadErrors {
 struct LayerErrors {
   uint32_t heads = 0;
   uint64_t outputs = 0;  // Of each KV head: queries times query heads.
-  uint64_t gradient_tokens = 0;
+  uint64_t window_tokens = 0, gradient_tokens = 0;
   std::vector<double> output_norm;  // [head]
   // By Part: [class][head], as in SurveyCode::classes.
   std::array<std::vector<HeadErrors>, 2> errors;
-  // By Part, by class: bytes of codes and metadata of one head in a full block.
+  // HeadBytesOf blocks like these.
   std::array<std::vector<uint64_t>, 2> head_bytes;
   absl::Status Add(const LayerErrors& other);
   bool operator==(const LayerErrors&) const = default;
 };
+
+// By Part, by class: bytes of codes and metadata of one head in a full block away from the sequence's start.
+absl::StatusOr<std::array<std::vector<uint64_t>, 2>> HeadBytesOf(const SurveyCode& code, const BlockShape& shape,
+                                                                 DType dtype);
 
 absl::StatusOr<LayerErrors> SurveyClasses(const SurveyWindow& window, const SurveyOptions& options);
 

@@ -19,6 +19,7 @@ void AddMoves(CLI::App* app, Context* context, int* code);    // demote, promote
 void AddRemoval(CLI::App* app, Context* context, int* code);  // delete, clear, flush, verify
 void AddWatch(CLI::App* app, Context* context, int* code);
 void AddCalibrate(CLI::App* app, Context* context, int* code);
+void AddArtifact(CLI::App* app, Context* context, int* code);
 void AddBench(CLI::App* app, Context* context, int* code);
 void AddDemo(CLI::App* app, Context* context, int* code);
 
