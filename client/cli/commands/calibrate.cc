@@ -69,7 +69,7 @@ class CalibrateCommand {
   }
 
   std::vector<std::string> files_, bits_;
-  std::string out_, out_values_, errors_, errors_out_, ranking_out_, plan_out_, resume_, measure_ = "output";
+  std::string out_, out_values_, errors_, errors_out_, ranking_out_, plan_out_, resume_, measure_ = "relative";
   bool register_ = false;
   SettingsOptions options_;
   std::vector<Budget> budgets_;
@@ -86,7 +86,7 @@ void CalibrateCommand::AddTo(CLI::App* app) {
   plan->add_option("--bits", bits_, "Budgets in bits a value, metadata included: BITS or TIER=BITS, with commas")
       ->delimiter(',');
   plan->add_option("--plan-out", plan_out_, "The plan, as a file; of several BITS one each, named by them");
-  plan->add_option("--measure", measure_, "output, relative, attention (ranking of keys alone) or gradient")
+  plan->add_option("--measure", measure_, "relative, output, attention (ranking of keys alone) or gradient")
       ->check(CLI::IsMember({"output", "relative", "attention", "gradient"}));
   plan->add_option("--errors", errors_, "FILE of errors to go by, instead of measuring");
   plan->add_option("--errors-out", errors_out_, "The measured error of each head at each precision, as JSON");
@@ -95,13 +95,13 @@ void CalibrateCommand::AddTo(CLI::App* app) {
 }
 
 absl::Status CalibrateCommand::CheckOutputs() {
+  if (bits_.empty() != plan_out_.empty()) return InvalidArgument("--bits and --plan-out FILE go together");
   if (out_.empty() && out_values_.empty() && !register_ && errors_out_.empty() && ranking_out_.empty() &&
       plan_out_.empty()) {
     return InvalidArgument(
         "say where results go: --out FILE, --out-values FILE, --register, --plan-out FILE, --errors-out FILE or "
         "--ranking-out FILE");
   }
-  if (bits_.empty() != plan_out_.empty()) return InvalidArgument("--bits and --plan-out FILE go together");
   if (!bits_.empty() && measure_ == "attention" && errors_.empty()) {
     return InvalidArgument("--measure attention says nothing of values: another one for --bits");
   }
