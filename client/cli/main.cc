@@ -68,6 +68,7 @@ int main(int argc, char** argv) {
   firn::cli::AddPlan(&app, &context, &code);
   firn::cli::AddCalibrate(&app, &context, &code);
   firn::cli::AddImportScales(&app, &context, &code);
+  firn::cli::AddArtifact(&app, &context, &code);
   firn::cli::AddBench(&app, &context, &code);
   firn::cli::AddDemo(&app, &context, &code);
   try {

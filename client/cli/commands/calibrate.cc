@@ -1,142 +1,265 @@
-#include "codecs/calibrate.h"
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
-#include <array>
+#include <charconv>
 #include <cstdio>
-#include <map>
+#include <filesystem>
 
+#include "base/read_file.h"
 #include "base/status.h"
+#include "client/cli/calibrate/calibration.h"
+#include "client/cli/calibrate/head_errors.h"
+#include "client/cli/calibrate/options.h"
+#include "client/cli/calibrate/plan.h"
 #include "client/cli/commands/commands.h"
-#include "client/cli/support/kv_file.h"
+#include "client/cli/support/output.h"
 #include "client/cpp/tensor/output_file.h"
-#include "client/cpp/tensor/tensor_file.h"
+#include "firnkv/plan_file.h"
 
 namespace firn::cli {
 namespace {
 
-// Keys and queries of one layer of one file.
-struct LayerTensors {
-  const Tensor* k = nullptr;
-  const Tensor* q = nullptr;
+constexpr uint64_t kErrorsBytesMax = uint64_t{1} << 28;
+
+// One of --bits: a budget, and the tier that it is for.
+struct Budget {
+  std::string tier, text;
+  double bits = 0;
 };
 
-absl::StatusOr<std::map<uint32_t, LayerTensors>> FindLayers(const TensorFile& file) {
-  std::map<uint32_t, LayerTensors> layers;
-  for (const Tensor& tensor : file.tensors()) {
-    uint32_t layer = 0;
-    std::string suffix;
-    if (!SplitLayerName(tensor.name, &layer, &suffix)) continue;
-    if (suffix == "k" || suffix == "key") layers[layer].k = &tensor;
-    if (suffix == "q" || suffix == "query") layers[layer].q = &tensor;
+absl::StatusOr<Budget> ParseBudget(const std::string& text) {
+  Budget out;
+  size_t equals = text.rfind('=');
+  if (equals != std::string::npos) out.tier = text.substr(0, equals);
+  out.text = text.substr(equals == std::string::npos ? 0 : equals + 1);
+  auto [end, error] = std::from_chars(out.text.data(), out.text.data() + out.text.size(), out.bits);
+  if (error != std::errc() || end != out.text.data() + out.text.size() || !(out.bits > 0) || equals == 0) {
+    return InvalidArgument("--bits {} is not BITS or TIER=BITS", text);
   }
-  for (auto it = layers.begin(); it != layers.end();) it = it->second.k == nullptr ? layers.erase(it) : std::next(it);
-  if (layers.empty()) return InvalidArgument("{} has no tensors named LAYER.k", file.path());
-  for (const auto& [layer, tensors] : layers) {
-    for (const Tensor* tensor : {tensors.k, tensors.q}) {
-      if (tensor != nullptr && tensor->shape.size() != 3) {
-        return InvalidArgument("{}: tensor '{}' is {}; shape (tokens, heads, channels) expected", file.path(),
-                               tensor->name, DescribeTensor(*tensor));
-      }
-    }
-  }
-  return layers;
+  return out;
 }
 
-struct CalibrateCommand {
-  std::vector<std::string> files;
-  std::string out;
-  bool register_it = false;
-  uint64_t tokens_seen = 0;
-  uint32_t layers_without_queries = 0;
+// "plan.toml" and "2.25": "plan-2.25.toml".
+std::string Numbered(const std::string& path, const std::string& bits) {
+  std::filesystem::path out(path);
+  out.replace_filename(out.stem().string() + "-" + bits + out.extension().string());
+  return out.string();
+}
 
-  // All files hold the same layers and heads; their tokens add up.
-  absl::StatusOr<std::shared_ptr<const Artifact>> Measure() {
-    std::optional<KeyCalibrator> calibrator;
-    std::vector<uint32_t> numbers;
-    std::array<uint64_t, 3> shape{};  // KV heads, query heads, channels.
-    for (const std::string& path : files) {
-      FIRN_ASSIGN_OR_RETURN(TensorFile file, TensorFile::Open(path));
-      FIRN_ASSIGN_OR_RETURN(auto layers, FindLayers(file));
-      std::vector<uint32_t> here;
-      for (const auto& [layer, tensors] : layers) here.push_back(layer);
-      const LayerTensors& first = layers.begin()->second;
-      std::array<uint64_t, 3> shape_here = {first.k->shape[1], (first.q != nullptr ? first.q : first.k)->shape[1],
-                                            first.k->shape[2]};
-      if (!calibrator.has_value()) {
-        numbers = here;
-        shape = shape_here;
-        FIRN_ASSIGN_OR_RETURN(calibrator,
-                              KeyCalibrator::Create(static_cast<uint32_t>(here.size()), static_cast<uint32_t>(shape[0]),
-                                                    static_cast<uint32_t>(shape[1]), static_cast<uint32_t>(shape[2])));
-      } else if (here != numbers || shape_here != shape) {
-        return InvalidArgument("{} has other layers, heads or channels than {}", path, files[0]);
-      }
-      FIRN_RETURN_IF_ERROR(AddFile(layers, shape, &*calibrator));
-    }
-    return calibrator->Finish();
-  }
-
-  absl::Status AddFile(const std::map<uint32_t, LayerTensors>& layers, const std::array<uint64_t, 3>& shape,
-                       KeyCalibrator* calibrator) {
-    uint32_t index = 0;
-    for (const auto& [layer, tensors] : layers) {
-      FIRN_ASSIGN_OR_RETURN(std::vector<float> keys, ToFloats(*tensors.k));
-      std::vector<float> queries;
-      if (tensors.q != nullptr) {
-        FIRN_ASSIGN_OR_RETURN(queries, ToFloats(*tensors.q));
-      } else {
-        ++layers_without_queries;
-      }
-      uint64_t tokens = tensors.k->shape[0];
-      bool fits = tensors.k->shape[1] == shape[0] && tensors.k->shape[2] == shape[2] &&
-                  (tensors.q == nullptr || tensors.q->shape == std::vector<uint64_t>{tokens, shape[1], shape[2]});
-      if (!fits) {
-        return InvalidArgument("layer {}: K is {}{}; {} KV heads, {} query heads of {} channels expected", layer,
-                               DescribeTensor(*tensors.k),
-                               tensors.q == nullptr ? "" : " and Q " + DescribeTensor(*tensors.q), shape[0], shape[1],
-                               shape[2]);
-      }
-      FIRN_RETURN_IF_ERROR(calibrator->Add(index, static_cast<uint32_t>(tokens), keys, queries));
-      if (index++ == 0) tokens_seen += tokens;
-    }
-    return absl::OkStatus();
-  }
-
-  absl::StatusOr<int> Run(Context* context) {
-    if (out.empty() && !register_it)
-      return InvalidArgument("say where the artifact goes: --out FILE, --register, or both");
-    if (!out.empty()) FIRN_RETURN_IF_ERROR(CheckOutputPath(out));
-    FIRN_ASSIGN_OR_RETURN(std::shared_ptr<const Artifact> artifact, Measure());
-    std::string_view serialized = AsText(artifact->serialized());
-    if (!out.empty()) FIRN_RETURN_IF_ERROR(WriteOutputFile(out, {AsBytes(serialized)}));
-    std::string name = artifact->digest().Hex();
-    if (register_it) {
-      FIRN_ASSIGN_OR_RETURN(firnkv::Client * client, context->Connect());
-      FIRN_ASSIGN_OR_RETURN(firnkv::Digest registered, client->PutArtifact(serialized));
-      if (registered.Hex() != name)
-        return InternalError("the daemon named the artifact {}; {} expected", registered.Hex(), name);
-    }
-    if (context->json) {
-      context->Print({{"artifact", name},
-                      {"tokens", tokens_seen},
-                      {"layers", artifact->layers()},
-                      {"heads", artifact->heads()},
-                      {"width", artifact->width()},
-                      {"bytes", serialized.size()},
-                      {"layers_without_queries", layers_without_queries},
-                      {"registered", register_it}});
-    } else {
-      std::printf("%s\n", name.c_str());
-      if (!context->quiet) {
-        std::fprintf(stderr, "%llu tokens, %u layers of %u KV heads of %u channels, %zu bytes%s\n",
-                     static_cast<unsigned long long>(tokens_seen), artifact->layers(), artifact->heads(),
-                     artifact->width(), serialized.size(),
-                     layers_without_queries > 0 ? "; without queries, keys are balanced by their own spread" : "");
-      }
-    }
-    return kExitOk;
-  }
+struct PlanFileOut {
+  std::string path;
+  std::vector<TierBits> tiers;
 };
+
+class CalibrateCommand {
+ public:
+  void AddTo(CLI::App* app);
+  absl::StatusOr<int> Run(Context* context);
+
+ private:
+  absl::Status CheckOutputs();
+  absl::StatusOr<std::vector<PlanFileOut>> Plans(const CalibrationResult& result, const CalibrationSettings& settings,
+                                                 const std::vector<Capture>& captures);
+  absl::StatusOr<HeadErrorTable> Errors(const CalibrationResult& result, const CalibrationSettings& settings);
+  absl::Status WriteArtifact(Context* context, const Artifact& artifact, const std::string& path);
+  void Print(Context* context, const CalibrationResult& result, const std::vector<PlanFileOut>& plans) const;
+
+  bool survey_wanted() const {
+    return !errors_out_.empty() || (errors_.empty() && (!bits_.empty() || !ranking_out_.empty()));
+  }
+
+  std::vector<std::string> files_, bits_;
+  std::string out_, out_values_, errors_, errors_out_, ranking_out_, plan_out_, resume_, measure_ = "relative";
+  bool register_ = false;
+  SettingsOptions options_;
+  std::vector<Budget> budgets_;
+  std::shared_ptr<const Artifact> keys_, values_;
+};
+
+void CalibrateCommand::AddTo(CLI::App* app) {
+  app->add_option("files", files_, "safetensors with LAYER.k, .v, .q, or directories of LAYER.k.npy, ...")->required();
+  app->add_option("--out,--out-keys", out_, "The artifact of keys, as a file");
+  app->add_option("--out-values", out_values_, "The artifact of values, as a file");
+  app->add_flag("--register", register_, "Hand the artifacts to the daemon, which names them by their content");
+  app->add_option("--resume", resume_, "FILE that keeps what is done after each layer, and is gone on from");
+  auto* plan = app->add_option_group("Plans", "Which heads get which precision");
+  plan->add_option("--bits", bits_, "Budgets in bits a value, metadata included: BITS or TIER=BITS, with commas")
+      ->delimiter(',');
+  plan->add_option("--plan-out", plan_out_, "The plan, as a file; of several BITS one each, named by them");
+  plan->add_option("--measure", measure_, "relative, output, attention (ranking of keys alone) or gradient")
+      ->check(CLI::IsMember({"output", "relative", "attention", "gradient"}));
+  plan->add_option("--errors", errors_, "FILE of errors to go by, instead of measuring");
+  plan->add_option("--errors-out", errors_out_, "The measured error of each head at each precision, as JSON");
+  plan->add_option("--ranking-out", ranking_out_, "The importance of each layer's K and V, as CSV");
+  options_.AddTo(app);
+}
+
+absl::Status CalibrateCommand::CheckOutputs() {
+  if (bits_.empty() != plan_out_.empty()) return InvalidArgument("--bits and --plan-out FILE go together");
+  if (out_.empty() && out_values_.empty() && !register_ && errors_out_.empty() && ranking_out_.empty() &&
+      plan_out_.empty()) {
+    return InvalidArgument(
+        "say where results go: --out FILE, --out-values FILE, --register, --plan-out FILE, --errors-out FILE or "
+        "--ranking-out FILE");
+  }
+  if (!bits_.empty() && measure_ == "attention" && errors_.empty()) {
+    return InvalidArgument("--measure attention says nothing of values: another one for --bits");
+  }
+  size_t named = 0;
+  for (const std::string& text : bits_) {
+    FIRN_ASSIGN_OR_RETURN(Budget budget, ParseBudget(text));
+    named += !budget.tier.empty();
+    budgets_.push_back(std::move(budget));
+  }
+  if (named != 0 && named != budgets_.size()) {
+    return InvalidArgument("--bits {}: either all for a tier or none", fmt::join(bits_, ","));
+  }
+  for (const std::string& path : {out_, out_values_, errors_out_, ranking_out_, resume_}) {
+    if (!path.empty()) FIRN_RETURN_IF_ERROR(CheckOutputPath(path));
+  }
+  for (const Budget& budget : budgets_) {
+    bool one = named != 0 || budgets_.size() == 1;
+    FIRN_RETURN_IF_ERROR(CheckOutputPath(one ? plan_out_ : Numbered(plan_out_, budget.text)));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<HeadErrorTable> CalibrateCommand::Errors(const CalibrationResult& result,
+                                                        const CalibrationSettings& settings) {
+  if (!errors_.empty()) {
+    FIRN_ASSIGN_OR_RETURN(std::string text, ReadSmallFile(errors_, kErrorsBytesMax));
+    return ParseErrors(errors_, text, result.layers, keys_->heads(), settings.classes);
+  }
+  ErrorMeasure measure = measure_ == "output"      ? ErrorMeasure::kOutput
+                         : measure_ == "relative"  ? ErrorMeasure::kRelative
+                         : measure_ == "attention" ? ErrorMeasure::kAttention
+                                                   : ErrorMeasure::kGradient;
+  return MeasuredErrors(result, settings, measure);
+}
+
+absl::StatusOr<std::vector<PlanFileOut>> CalibrateCommand::Plans(const CalibrationResult& result,
+                                                                 const CalibrationSettings& settings,
+                                                                 const std::vector<Capture>& captures) {
+  std::vector<PlanFileOut> plans;
+  if (bits_.empty() && errors_out_.empty() && ranking_out_.empty()) return plans;
+  FIRN_ASSIGN_OR_RETURN(HeadErrorTable table, Errors(result, settings));
+  if (!errors_out_.empty()) FIRN_RETURN_IF_ERROR(WriteOutputFile(errors_out_, {AsBytes(PrintErrors(table))}));
+  if (!ranking_out_.empty()) FIRN_RETURN_IF_ERROR(WriteOutputFile(ranking_out_, {AsBytes(PrintRanking(table))}));
+  if (budgets_.empty()) return plans;
+  FIRN_ASSIGN_OR_RETURN(HeadCosts costs, CostsOf(captures[0], settings, *keys_));
+  bool by_tier = !budgets_[0].tier.empty();
+  for (const Budget& budget : budgets_) {
+    FIRN_ASSIGN_OR_RETURN(BitAllocation allocation, SpendBits(table, costs, budget.bits));
+    if (plans.empty() || !by_tier) {
+      bool one = by_tier || budgets_.size() == 1;
+      plans.push_back({one ? plan_out_ : Numbered(plan_out_, budget.text), {}});
+    }
+    plans.back().tiers.push_back({budget.tier, std::move(allocation)});
+  }
+  auto digest = firnkv::Digest::FromHex(keys_->digest().Hex());
+  for (const PlanFileOut& plan : plans) {
+    std::string toml = firnkv::PrintPlan(PlanOf(settings, plan.tiers, digest));
+    FIRN_RETURN_IF_ERROR(WriteOutputFile(plan.path, {AsBytes(toml)}));
+  }
+  return plans;
+}
+
+absl::Status CalibrateCommand::WriteArtifact(Context* context, const Artifact& artifact, const std::string& path) {
+  if (!path.empty()) FIRN_RETURN_IF_ERROR(WriteOutputFile(path, {ByteSpan(artifact.serialized())}));
+  if (!register_) return absl::OkStatus();
+  FIRN_ASSIGN_OR_RETURN(firnkv::Client * client, context->Connect());
+  FIRN_ASSIGN_OR_RETURN(firnkv::Digest registered, client->PutArtifact(AsText(artifact.serialized())));
+  if (registered.Hex() == artifact.digest().Hex()) return absl::OkStatus();
+  return InternalError("the daemon named the artifact {}; {} expected", registered.Hex(), artifact.digest().Hex());
+}
+
+absl::StatusOr<int> CalibrateCommand::Run(Context* context) {
+  FIRN_RETURN_IF_ERROR(CheckOutputs());
+  std::vector<Capture> captures;
+  bool all_have_values = true;
+  for (const std::string& path : files_) {
+    FIRN_ASSIGN_OR_RETURN(Capture capture, Capture::Open(path));
+    all_have_values = all_have_values && capture.shape().v_width > 0;
+    captures.push_back(std::move(capture));
+  }
+  bool values = !out_values_.empty() || (register_ && all_have_values);
+  CalibrationRun run;
+  FIRN_ASSIGN_OR_RETURN(run.settings, options_.Settings(captures, values, survey_wanted()));
+  if (!bits_.empty() && run.settings.code != LadderOrIntegers::kIntegers &&
+      run.settings.key_method == KeyMethod::kBalancedRotated && !run.settings.keys.balance) {
+    return InvalidArgument("a plan of balanced keys needs their balance: not with these --key-sections");
+  }
+  run.state_path = resume_;
+  Progress progress("calibrate", captures[0].layers().size(), !context->quiet, "layers");
+  run.progress = [&](size_t, size_t) {
+    progress.Add(1, 0);
+    return true;
+  };
+  FIRN_ASSIGN_OR_RETURN(CalibrationResult result, Calibrate(captures, run));
+  FIRN_ASSIGN_OR_RETURN(keys_, result.Keys());
+  FIRN_ASSIGN_OR_RETURN(values_, result.Values());
+  FIRN_ASSIGN_OR_RETURN(std::vector<PlanFileOut> plans, Plans(result, run.settings, captures));
+  FIRN_RETURN_IF_ERROR(WriteArtifact(context, *keys_, out_));
+  if (values_ != nullptr) FIRN_RETURN_IF_ERROR(WriteArtifact(context, *values_, out_values_));
+  Print(context, result, plans);
+  return kExitOk;
+}
+
+Json PlanJson(const PlanFileOut& plan) {
+  Json tiers = Json::array();
+  for (const TierBits& tier : plan.tiers) {
+    Json one = {{"tier", tier.tier},
+                {"bits", tier.allocation.bits},
+                {"error", tier.allocation.error},
+                {"optimal", tier.allocation.exact}};
+    for (Part part : kParts) {
+      Json& classes = one[part == Part::kK ? "k" : "v"] = Json::array();
+      for (PrecisionClass c : tier.allocation.classes[static_cast<size_t>(part)]) {
+        classes.push_back(PrecisionClassName(c));
+      }
+    }
+    tiers.push_back(std::move(one));
+  }
+  return {{"path", plan.path}, {"tiers", std::move(tiers)}};
+}
+
+void CalibrateCommand::Print(Context* context, const CalibrationResult& result,
+                             const std::vector<PlanFileOut>& plans) const {
+  uint64_t without_queries = 0;
+  for (const LayerResult& layer : result.results) without_queries += layer.captures_without_queries;
+  if (context->json) {
+    Json document = {{"artifact", keys_->digest().Hex()},
+                     {"tokens", result.results[0].tokens},
+                     {"layers", keys_->layers()},
+                     {"heads", keys_->heads()},
+                     {"width", keys_->width()},
+                     {"bytes", keys_->serialized().size()},
+                     {"layers_without_queries", without_queries},
+                     {"layers_resumed", result.layers_resumed},
+                     {"registered", register_}};
+    if (values_ != nullptr) {
+      document["value_artifact"] = values_->digest().Hex();
+      document["value_bytes"] = values_->serialized().size();
+    }
+    for (const PlanFileOut& plan : plans) document["plans"].push_back(PlanJson(plan));
+    context->Print(document);
+    return;
+  }
+  std::printf("%s\n", keys_->digest().Hex().c_str());
+  if (values_ != nullptr) std::printf("%s\n", values_->digest().Hex().c_str());
+  if (context->quiet) return;
+  std::fprintf(stderr, "%llu tokens, %u layers of %u KV heads of %u channels, %zu bytes%s\n",
+               static_cast<unsigned long long>(result.results[0].tokens), keys_->layers(), keys_->heads(),
+               keys_->width(), keys_->serialized().size(),
+               without_queries > 0 ? "; without queries, keys are balanced by their own spread" : "");
+  for (const PlanFileOut& plan : plans) {
+    for (const TierBits& tier : plan.tiers) {
+      std::fprintf(stderr, "%s%s%s: %.4f bits a value, error %.4g%s\n", plan.path.c_str(),
+                   tier.tier.empty() ? "" : ", ", tier.tier.c_str(), tier.allocation.bits, tier.allocation.error,
+                   tier.allocation.exact ? "" : ", not proved to be the least");
+    }
+  }
+}
 
 }  // namespace
 
@@ -144,14 +267,11 @@ void AddCalibrate(CLI::App* app, Context* context, int* code) {
   auto command = std::make_shared<CalibrateCommand>();
   CLI::App* calibrate = app->add_subcommand(
       "calibrate",
-      "Measures mean and balance of key channels into an artifact (put --artifact uses it); prints its name");
-  calibrate->add_option("files", command->files, "Captured LAYER.k and, better, LAYER.q, after RoPE (.safetensors)")
-      ->required();
-  calibrate->add_option("--out", command->out, "Write the artifact to this file");
-  calibrate->add_flag("--register", command->register_it, "Hand the artifact to the daemon");
-  calibrate->callback([=] {
-    auto result = command->Run(context);
-    *code = result.ok() ? *result : context->Report(result.status());
+      "Measures keys and values: artifacts, errors of precisions, rankings and plans for a budget of bits");
+  command->AddTo(calibrate);
+  calibrate->callback([command, context, code] {
+    absl::StatusOr<int> done = command->Run(context);
+    *code = done.ok() ? *done : context->Report(done.status());
   });
 }
 

@@ -21,6 +21,7 @@ void AddWatch(CLI::App* app, Context* context, int* code);
 void AddPlan(CLI::App* app, Context* context, int* code);  // plan show, check, set, presets, preset
 void AddCalibrate(CLI::App* app, Context* context, int* code);
 void AddImportScales(CLI::App* app, Context* context, int* code);
+void AddArtifact(CLI::App* app, Context* context, int* code);
 void AddBench(CLI::App* app, Context* context, int* code);
 void AddDemo(CLI::App* app, Context* context, int* code);
 

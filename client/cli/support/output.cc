@@ -34,8 +34,9 @@ void Table::Print() const {
   }
 }
 
-Progress::Progress(std::string what, uint64_t total_blocks, bool enabled)
+Progress::Progress(std::string what, uint64_t total_blocks, bool enabled, std::string unit)
     : what_(std::move(what)),
+      unit_(std::move(unit)),
       total_blocks_(total_blocks),
       enabled_(enabled && isatty(STDERR_FILENO) != 0),
       start_(std::chrono::steady_clock::now()),
@@ -55,9 +56,9 @@ void Progress::Add(uint64_t blocks, uint64_t bytes) {
   auto now = std::chrono::steady_clock::now();
   if (!enabled_ || now - shown_ < std::chrono::milliseconds(100)) return;
   shown_ = now;
-  std::fprintf(stderr, "\r\033[K%s %llu/%llu blocks, %s, %s", what_.c_str(), static_cast<unsigned long long>(blocks_),
-               static_cast<unsigned long long>(total_blocks_), FormatBytes(bytes_).c_str(),
-               RateText(bytes_, seconds()).c_str());
+  std::string line = fmt::format("{} {}/{} {}", what_, blocks_, total_blocks_, unit_);
+  if (bytes_ > 0) line += fmt::format(", {}, {}", FormatBytes(bytes_), RateText(bytes_, seconds()));
+  std::fprintf(stderr, "\r\033[K%s", line.c_str());
 }
 
 std::string PairText(firnkv::PrecisionPair pair) {

@@ -25,13 +25,14 @@ class Table {
 // One line on stderr that is rewritten in place, at most ten times a second, on terminals only.
 class Progress {
  public:
-  Progress(std::string what, uint64_t total_blocks, bool enabled);
+  // `unit` names what is counted.
+  Progress(std::string what, uint64_t total_blocks, bool enabled, std::string unit = "blocks");
   ~Progress();
   void Add(uint64_t blocks, uint64_t bytes);
   double seconds() const;
 
  private:
-  const std::string what_;
+  const std::string what_, unit_;
   const uint64_t total_blocks_;
   const bool enabled_;
   const std::chrono::steady_clock::time_point start_;

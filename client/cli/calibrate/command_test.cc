@@ -1,0 +1,257 @@
+// `firn calibrate` and `firn artifact` as commands: killed in the middle and run again, what they print, what they
+// refuse.
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <thread>
+
+#include "client/cpp/tensor/tensor_file.h"
+#include "firnkv/plan_file.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace firn::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+const std::string& Binary() {
+  static const std::string path = std::string(FIRN_BINARY_DIR) + "/client/cli/firn";
+  return path;
+}
+
+const std::string& Sample() {
+  static const std::string path = std::string(FIRN_SOURCE_DIR) + "/tests/data/sample_128tok.safetensors";
+  return path;
+}
+
+struct Outcome {
+  int code = -1;
+  std::string text;
+  Json json() const { return Json::parse(text, nullptr, /*allow_exceptions=*/false); }
+};
+
+Outcome RunFirn(const std::string& arguments) {
+  bool json = arguments.find("--json") != std::string::npos;
+  FILE* pipe = popen((Binary() + " " + arguments + (json ? " 2>/dev/null" : " 2>&1")).c_str(), "r");
+  Outcome outcome;
+  char buffer[4096];
+  while (size_t count = std::fread(buffer, 1, sizeof(buffer), pipe)) outcome.text.append(buffer, count);
+  int status = pclose(pipe);
+  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return outcome;
+}
+
+class CommandTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = testing::TempDir() + "/calibrate_command.XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::string Path(const std::string& name) const { return folder_ + "/" + name; }
+  std::string Bytes(const std::string& name) const {
+    std::ifstream in(Path(name), std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+
+  // A capture of `layers` layers, with all that a plan needs.
+  std::string MakeCapture(uint32_t layers, uint64_t tokens) const {
+    std::mt19937_64 rng(5);
+    std::normal_distribution<float> normal;
+    std::vector<std::unique_ptr<std::vector<float>>> kept;
+    std::vector<Tensor> tensors;
+    for (uint32_t layer = 0; layer < layers; ++layer) {
+      for (const char* name : {"k", "v", "q"}) {
+        uint64_t heads = *name == 'q' ? 4 : 2;
+        kept.push_back(std::make_unique<std::vector<float>>(tokens * heads * 64));
+        for (float& value : *kept.back()) value = normal(rng);
+        tensors.push_back(
+            {"layer" + std::to_string(layer) + "." + name,
+             ElementType::kF32,
+             {tokens, heads, 64},
+             {reinterpret_cast<const uint8_t*>(kept.back()->data()), kept.back()->size() * sizeof(float)}});
+      }
+    }
+    EXPECT_TRUE(WriteSafetensors(Path("capture"), tensors, {}).ok());
+    return Path("capture");
+  }
+
+  std::vector<std::string> Arguments(const std::string& capture, const std::string& name) const {
+    return {"calibrate",
+            capture,
+            "--rope-base",
+            "10000",
+            "--out-keys",
+            Path(name + ".keys"),
+            "--out-values",
+            Path(name + ".values"),
+            "--errors-out",
+            Path(name + ".json"),
+            "--ranking-out",
+            Path(name + ".csv"),
+            "--bits",
+            "3.5",
+            "--plan-out",
+            Path(name + ".toml"),
+            "--resume",
+            Path(name + ".state"),
+            "-q"};
+  }
+  static std::string Joined(const std::vector<std::string>& arguments) {
+    std::string text;
+    for (const std::string& argument : arguments) text += argument + " ";
+    return text;
+  }
+  // Runs the command and kills it as soon as its state is there; whether it was killed.
+  bool RunAndKill(std::vector<std::string> arguments, const std::string& state) const {
+    arguments.insert(arguments.begin(), Binary());
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    pid_t child = fork();
+    if (child == 0) {
+      execv(argv[0], argv.data());
+      _exit(127);
+    }
+    int status = 0;
+    auto until = std::chrono::steady_clock::now() + std::chrono::minutes(2);
+    while (!std::filesystem::exists(state) && std::chrono::steady_clock::now() < until) {
+      if (waitpid(child, &status, WNOHANG) == child) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    kill(child, SIGKILL);
+    waitpid(child, &status, 0);
+    return WIFSIGNALED(status);
+  }
+
+  std::string folder_;
+};
+
+TEST_F(CommandTest, KilledAndRunAgainItGivesTheSameBytes) {
+  std::string capture = MakeCapture(6, 256);
+  Outcome whole = RunFirn(Joined(Arguments(capture, "whole")));
+  ASSERT_EQ(whole.code, 0) << whole.text;
+  ASSERT_TRUE(RunAndKill(Arguments(capture, "killed"), Path("killed.state")));
+  EXPECT_FALSE(std::filesystem::exists(Path("killed.keys"))) << "it was over before it was killed";
+  Outcome again = RunFirn("--json " + Joined(Arguments(capture, "killed")));
+  ASSERT_EQ(again.code, 0) << again.text;
+  EXPECT_GE(again.json().value("layers_resumed", 0), 1);
+  EXPECT_LT(again.json().value("layers_resumed", 6), 6);
+  for (const char* suffix : {".keys", ".values", ".json", ".csv", ".toml", ".state"}) {
+    EXPECT_FALSE(Bytes(std::string("whole") + suffix).empty()) << suffix;
+    EXPECT_EQ(Bytes(std::string("killed") + suffix), Bytes(std::string("whole") + suffix)) << suffix;
+  }
+}
+
+TEST_F(CommandTest, PlansAreReadBackAndCostWhatTheySay) {
+  std::string capture = MakeCapture(3, 128);
+  std::string common = " --key-sections balance --resume " + Path("state") + " --plan-out " + Path("plan.toml");
+  Outcome several = RunFirn("--json calibrate " + capture + common + " --bits 2.5,4");
+  ASSERT_EQ(several.code, 0) << several.text;
+  for (const char* bits : {"2.5", "4"}) {
+    auto plan = firnkv::LoadPlanFile(Path(std::string("plan-") + bits + ".toml"));
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    ASSERT_EQ(plan->plan.rules.size(), 2u);
+    double total = 0;
+    for (const auto& rule : plan->plan.rules) {
+      ASSERT_EQ(rule.heads.size(), 6u);
+      for (auto c : rule.heads) total += static_cast<double>(c) + 0.375;  // Three bytes of gain for 64 channels.
+    }
+    EXPECT_LE(total / 12, std::stod(bits));
+    EXPECT_GT(total / 12, std::stod(bits) - 0.7);
+  }
+  EXPECT_EQ(several.json()["plans"].size(), 2u);
+  EXPECT_EQ(several.json()["plans"][0]["tiers"][0]["optimal"], true);
+  Outcome tiers = RunFirn("--json calibrate " + capture + common + " --bits warm=4.5,cold=2.5");
+  ASSERT_EQ(tiers.code, 0) << tiers.text;
+  EXPECT_EQ(tiers.json()["layers_resumed"], 3) << "budgets are no setting";
+  EXPECT_EQ(firnkv::LoadPlanFile(Path("plan.toml"))->plan.rules.size(), 4u);
+
+  // A user's own errors: only V of layer 1, head 0 matters.
+  ASSERT_EQ(RunFirn("calibrate " + capture + " --errors-out " + Path("errors.json")).code, 0);
+  Json errors = Json::parse(Bytes("errors.json"));
+  for (Json& layer : errors["layers"]) {
+    for (Json& head : layer["heads"]) {
+      for (const char* part : {"k", "v"}) head[part] = {{"int8", 0.0}, {"int4", 0.01}, {"int2", 0.02}};
+    }
+  }
+  errors["layers"][1]["heads"][0]["v"]["int2"] = 5;
+  std::ofstream(Path("own.json")) << errors;
+  ASSERT_EQ(
+      RunFirn("calibrate " + capture + " --errors " + Path("own.json") + " --bits 2.55 --plan-out " + Path("own.toml"))
+          .code,
+      0);
+  auto own = firnkv::LoadPlanFile(Path("own.toml"));
+  ASSERT_TRUE(own.ok()) << own.status();
+  EXPECT_EQ(own->plan.rules[1].heads[2], firnkv::Precision::kInt4);
+}
+
+TEST_F(CommandTest, AnArtifactIsShown) {
+  ASSERT_EQ(
+      RunFirn("calibrate " + Sample() + " --rope-base 10000 --out " + Path("keys") + " --out-values " + Path("values"))
+          .code,
+      0);
+  Outcome keys = RunFirn("--json artifact " + Path("keys"));
+  ASSERT_EQ(keys.code, 0) << keys.text;
+  EXPECT_EQ(keys.json()["bytes"], std::filesystem::file_size(Path("keys")));
+  std::string names;
+  Json sections = keys.json()["sections"];
+  for (const Json& section : sections) names += section["name"].get<std::string>() + ";";
+  EXPECT_EQ(
+      names,
+      "balance means;balance weights;centres;reaches;FP8 scales;codebook of 2 bits;codebook of 3 bits;codebook of "
+      "4 bits;rope, halves;");
+  EXPECT_EQ(keys.json()["sections"][0]["shape"], "[2][2][128]");
+  Outcome values = RunFirn("artifact " + Path("values"));
+  EXPECT_THAT(values.text, HasSubstr("2 layers of 2 KV heads of 128 channels"));
+  EXPECT_THAT(values.text, HasSubstr("codebook of 4 bits"));
+  std::ofstream(Path("broken")) << "FVAR";
+  EXPECT_EQ(RunFirn("artifact " + Path("broken")).code, 2);
+  EXPECT_EQ(RunFirn("artifact " + Path("nothing")).code, 2);
+}
+
+TEST_F(CommandTest, WrongCommandLinesSayWhatIsWrong) {
+  struct Case {
+    std::string arguments, message;
+  };
+  std::string sample = "calibrate " + Sample() + " ";
+  for (const Case& c : {
+           Case{sample, "say where results go"},
+           Case{sample + "--bits 3 --plan-out " + Path("p"), "layer 0 has no q"},
+           Case{sample + "--bits 3", "--bits and --plan-out FILE go together"},
+           Case{sample + "--bits warm=3,4 --plan-out " + Path("p"), "either all for a tier or none"},
+           Case{sample + "--bits x --plan-out " + Path("p"), "--bits x is not BITS or TIER=BITS"},
+           Case{sample + "--out " + Path("k") + " --key-sections balance,nonsense", "--key-sections nonsense"},
+           Case{sample + "--out " + Path("k") + " --rope-dim 64", "without --rope-base"},
+           Case{sample + "--out " + Path("k") + " --rope-base 10000 --rope-dim 65",
+                "--rope-dim 65, an even number up to 128"},
+           Case{sample + "--out " + Path("k") + " --key-sections codebooks", "layer 0 has no k_pre_rope"},
+           Case{sample + "--errors-out " + Path("e") + " --classes 8,3", "--classes 3: 8, 4, 2 of --code trellis"},
+           Case{sample + "--measure attention --bits 3 --plan-out " + Path("p"), "says nothing of values"},
+       }) {
+    Outcome outcome = RunFirn(c.arguments);
+    EXPECT_EQ(outcome.code, 2) << c.arguments << outcome.text;
+    EXPECT_THAT(outcome.text, HasSubstr(c.message)) << c.arguments;
+  }
+  std::string capture = MakeCapture(1, 64);
+  Outcome gradients = RunFirn("calibrate " + capture + " --measure gradient --errors-out " + Path("e"));
+  EXPECT_EQ(gradients.code, 2);
+  EXPECT_THAT(gradients.text, HasSubstr("layer 0: gradients of 0 tokens of 64 are captured"));
+  Outcome cheap = RunFirn("calibrate " + capture + " --bits 2 --plan-out " + Path("p"));
+  EXPECT_EQ(cheap.code, 2);
+  EXPECT_THAT(cheap.text, HasSubstr("2 bits a value; 2.375 with the coarsest precision of everything"));
+}
+
+}  // namespace
+}  // namespace firn::cli
