@@ -1,0 +1,63 @@
+"""Artifacts of one layer, measured on text that is not evaluated, each made when a method first asks for it."""
+import numpy as np
+
+import firn_codecs as fc
+
+E4M3_LARGEST = 448.0
+ROPE_BASE = 10000.0
+
+
+def rope_frequencies(width):
+    return ROPE_BASE ** (-np.arange(0, width, 2) / width)
+
+
+def before_rope(k, positions):
+    """Keys as a codec sees them that takes the rotary embedding back: what was added after it is turned with them."""
+    half = k.shape[-1] // 2
+    angles = positions[:, None].astype(np.float64) * rope_frequencies(k.shape[-1])[None]
+    c, s = np.cos(angles)[:, None], np.sin(angles)[:, None]
+    a, b = k[..., :half], k[..., half:]
+    return np.concatenate([a * c + b * s, b * c - a * s], -1).astype(np.float32)
+
+
+class LayerCalibration:
+    """Windows of one layer, and the artifacts made of them. Not thread-safe."""
+
+    def __init__(self):
+        self._windows = []
+        self._artifacts = {}
+
+    def add(self, q, k, v, positions):
+        """(tokens, heads, head_dim), q and k after RoPE."""
+        self._windows.append((q, k, v, before_rope(k, positions)))
+        self._artifacts.clear()
+
+    @property
+    def empty(self):
+        return not self._windows
+
+    def artifact(self, kind):
+        """balance, rope, fp8_scales_{k,v}, nuq_values_N, or nuq_keys_{pre,post}_N with N outliers in thousand."""
+        if kind not in self._artifacts:
+            if self.empty:
+                raise RuntimeError(f"artifact {kind}: nothing was calibrated")
+            self._artifacts[kind] = self._make(kind)
+        return self._artifacts[kind]
+
+    def _make(self, kind):
+        q, k, v, k_before = (np.concatenate(arrays) for arrays in zip(*self._windows))
+        name, *rest = kind.split("_")
+        if name == "balance":
+            return fc.balance_artifact(k, q)
+        if name == "rope":
+            return fc.rope_artifact(k.shape[1], k.shape[2], rope_frequencies(k.shape[2]))
+        if name == "fp8":
+            return fc.scale_artifact(k if rest[1] == "k" else v, E4M3_LARGEST)
+        if name != "nuq":
+            raise ValueError(f"no artifact of kind {kind}")
+        outliers = int(rest[-1])
+        if rest[0] == "values":
+            return fc.nuq_artifact(v, True, outliers)
+        if rest[1] == "post":
+            return fc.nuq_artifact(k, False, outliers)
+        return fc.merged(fc.nuq_artifact(k_before, False, outliers), self.artifact("rope"))
