@@ -27,9 +27,9 @@ class LayerCalibration:
         self._windows = []
         self._artifacts = {}
 
-    def add(self, q, k, v, positions):
-        """(tokens, heads, head_dim), q and k after RoPE."""
-        self._windows.append((q, k, v, before_rope(k, positions)))
+    def add(self, q, k, v, positions, gradients=None):
+        """(tokens, heads, head_dim), q and k after RoPE; gradients of a loss by k and v, of all windows or of none."""
+        self._windows.append((q, k, v, positions, gradients))
         self._artifacts.clear()
 
     @property
@@ -37,7 +37,8 @@ class LayerCalibration:
         return not self._windows
 
     def artifact(self, kind):
-        """balance, rope, fp8_scales_{k,v}, nuq_values_N, or nuq_keys_{pre,post}_N with N outliers in thousand."""
+        """balance, rope, fp8_scales_{k,v}, nuq_values_N, or nuq_keys_{pre,post}_N with N outliers in thousand. Codebooks
+        are weighted by squared gradients where there are any, unless the kind ends in _unweighted."""
         if kind not in self._artifacts:
             if self.empty:
                 raise RuntimeError(f"artifact {kind}: nothing was calibrated")
@@ -45,7 +46,7 @@ class LayerCalibration:
         return self._artifacts[kind]
 
     def _make(self, kind):
-        q, k, v, k_before = (np.concatenate(arrays) for arrays in zip(*self._windows))
+        q, k, v = (np.concatenate(arrays) for arrays in list(zip(*self._windows))[:3])
         name, *rest = kind.split("_")
         if name == "balance":
             return fc.balance_artifact(k, q)
@@ -53,11 +54,25 @@ class LayerCalibration:
             return fc.rope_artifact(k.shape[1], k.shape[2], rope_frequencies(k.shape[2]))
         if name == "fp8":
             return fc.scale_artifact(k if rest[1] == "k" else v, E4M3_LARGEST)
-        if name != "nuq":
-            raise ValueError(f"no artifact of kind {kind}")
-        outliers = int(rest[-1])
-        if rest[0] == "values":
-            return fc.nuq_artifact(v, True, outliers)
-        if rest[1] == "post":
-            return fc.nuq_artifact(k, False, outliers)
-        return fc.merged(fc.nuq_artifact(k_before, False, outliers), self.artifact("rope"))
+        if name == "nuq":
+            return self._nuq(rest)
+        raise ValueError(f"no artifact of kind {kind}")
+
+    def _nuq(self, words):
+        weighted = words[-1] != "unweighted" and all(w[4] is not None for w in self._windows)
+        numbers = [int(w) for w in words if w.isdigit()]
+        if words[0] == "values":
+            return fc.nuq_artifact(*self._values_and_weights(2, weighted, False), True, numbers[0])
+        keys = self._values_and_weights(1, weighted, words[1] == "pre")
+        if words[1] == "post":
+            return fc.nuq_artifact(*keys, False, numbers[0])
+        return fc.merged(fc.nuq_artifact(*keys, False, numbers[0]), self.artifact("rope"))
+
+    def _values_and_weights(self, which, weighted, taken_back):
+        """Of all windows; the rotary embedding of values and of their gradients is taken back alike."""
+        def seen(x, positions):
+            return before_rope(x, positions) if taken_back else x
+        values = np.concatenate([seen(w[which], w[3]) for w in self._windows])
+        if not weighted:
+            return values, None
+        return values, np.concatenate([seen(w[4][which - 1], w[3]) for w in self._windows]) ** 2

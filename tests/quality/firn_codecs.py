@@ -103,8 +103,9 @@ def balance_artifact(k, q):
     return _measured("calibrator", (1, k.shape[1], q.shape[1], k.shape[2]), (k, q))
 
 
-def nuq_artifact(values, is_values, outliers, q_norm=False, weights=None):
-    """Codebooks, and ranges of key channels; values before the rotary embedding where the coding takes it back."""
+def nuq_artifact(values, weights, is_values, outliers, q_norm=False):
+    """Codebooks, and ranges of key channels; values before the rotary embedding where the coding takes it back, and
+    their weights, or None."""
     options = NuqOptions(layers=1, heads=values.shape[1], width=values.shape[2], values=int(is_values),
                          outliers=outliers, q_norm=int(q_norm), tokens_max=4096)
     return _measured("nuq_calibrator", (ctypes.byref(options),), (values, weights))

@@ -93,18 +93,27 @@ class Harness:
         if self._calibrations is None:
             self._calibrations = {l: LayerCalibration() for l in range(self.evaluate.L)}
             for i in range(CALIBRATION_WINDOWS):
-                arrays = self.kept(f"calibration.{i}", lambda: self._calibration_window(i))
+                arrays = self.kept(f"gradients.{i}", lambda: self._calibration_window(i))
                 for l, calibration in self._calibrations.items():
-                    calibration.add(*(arrays[f"{l}.{x}"] for x in "qkv"), np.arange(self.evaluate.T))
+                    q, k, v, *gradients = (arrays[f"{l}.{x}"] for x in ("q", "k", "v", "k_gradient", "v_gradient"))
+                    calibration.add(q, k, v, np.arange(self.evaluate.T), gradients)
         return self._calibrations
 
     def _calibration_window(self, i):
-        arrays = {}
-        ids = torch.from_numpy(self.tokens("eval")[i * self.evaluate.T:(i + 1) * self.evaluate.T])
+        """Q, K and V of every layer, and the gradients of the summed negative log likelihood by K and V."""
+        e, seen = self.evaluate, {}
+        ids = torch.from_numpy(self.tokens("eval")[i * e.T:(i + 1) * e.T])
 
         def keep(l, q, k0, k, v, pos):
-            arrays.update({f"{l}.q": q.numpy(), f"{l}.k": k.numpy(), f"{l}.v": v.numpy()})
-        self.evaluate.forward(ids, visit=keep)
+            seen.update({f"{l}.q": q, f"{l}.k": k, f"{l}.v": v})
+            k.retain_grad(), v.retain_grad()
+        embedding = e.W["model.embed_tokens.weight"].requires_grad_(True)  # So that all that follows has gradients.
+        with torch.enable_grad():
+            log_p = e.forward(ids, visit=keep)
+            (-log_p[torch.arange(len(ids) - 1), ids[1:]]).sum().backward()
+        embedding.requires_grad_(False).grad = None
+        arrays = {name: x.detach().numpy() for name, x in seen.items()}
+        arrays.update({f"{name}_gradient": x.grad.numpy() for name, x in seen.items() if x.grad is not None})
         return arrays
 
     def measure(self, coder, text, i):

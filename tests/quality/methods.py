@@ -46,10 +46,10 @@ def kivi(bits, group):
     return _integers(bits, group, fc.INT_CHANNEL), _integers(bits, group)
 
 
-def kvquant(bits, outliers=10, pre_rope=True):
+def kvquant(bits, outliers=10, pre_rope=True, suffix=""):
     keys = Part(bits, fc.NUQ_CHANNEL, 0, outliers, fc.PRE_ROPE if pre_rope else 0,
-                f"nuq_keys_{'pre' if pre_rope else 'post'}_{outliers}")
-    return keys, Part(bits, fc.NUQ_TOKEN, 0, outliers, 0, f"nuq_values_{outliers}")
+                f"nuq_keys_{'pre' if pre_rope else 'post'}_{outliers}{suffix}")
+    return keys, Part(bits, fc.NUQ_TOKEN, 0, outliers, 0, f"nuq_values_{outliers}{suffix}")
 
 
 def _presets():
@@ -97,6 +97,8 @@ def _kvquant_sweep():
                          f"{outliers / 10:g} % outliers, before RoPE", keep_first_tokens=1)
         yield Method(f"kvquant{bits}_post_rope", *kvquant(bits, 10, False), "KVQuant", "1 % outliers, after RoPE",
                      keep_first_tokens=1)
+        yield Method(f"kvquant{bits}_unweighted", *kvquant(bits, suffix="_unweighted"), "KVQuant",
+                     "1 % outliers, before RoPE, codebooks without gradients", keep_first_tokens=1)
 
 
 def _firn_sweep():

@@ -84,6 +84,19 @@ class Methods(unittest.TestCase):
         coder(0, self.k, self.k, self.v, self.positions)
         self.assertAlmostEqual(coder.bits_per_value, (2.5 + 2.1875) / 2, delta=1e-3)
 
+    def test_gradients_move_codebooks_to_where_they_are(self):
+        # Only large values count: their levels get closer, and the others' coarser.
+        gradients = [np.where(np.abs(x) > 1.5, 1, 0).astype(np.float32) for x in (self.k, self.v)]
+        calibration = LayerCalibration()
+        calibration.add(self.k, self.k, self.v, self.positions, gradients)
+        errors = {}
+        for name in ("kvquant2_post_rope", "kvquant2_unweighted"):
+            k, v = Coder(METHODS[name], {0: calibration})(0, self.k, self.k, self.v, self.positions)
+            large = np.abs(self.v) > 1.5
+            errors[name] = np.linalg.norm((self.v - v)[large]), np.linalg.norm((self.v - v)[~large])
+        self.assertLess(errors["kvquant2_post_rope"][0], 0.8 * errors["kvquant2_unweighted"][0])
+        self.assertGreater(errors["kvquant2_post_rope"][1], errors["kvquant2_unweighted"][1])
+
     def test_the_plot_has_a_point_for_each_method(self):
         drawn = svg({"firn": [(2.2, 1e-3, 9e-4, 2e-3, "firn_2", True)], "KIVI": [(3, 1e-2, 9e-3, 2e-2, "kivi_2", True)]})
         self.assertIn("firn_2: 2.200 bits, 0.001", drawn)
