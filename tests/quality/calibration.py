@@ -38,7 +38,8 @@ class LayerCalibration:
 
     def artifact(self, kind):
         """balance, rope, fp8_scales_{k,v}, nuq_values_N, or nuq_keys_{pre,post}_N with N outliers in thousand. Codebooks
-        are weighted by squared gradients where there are any, unless the kind ends in _unweighted."""
+        are weighted by squared gradients where there are any, unless the kind ends in _unweighted; one that ends in _uniform has
+        uniform levels."""
         if kind not in self._artifacts:
             if self.empty:
                 raise RuntimeError(f"artifact {kind}: nothing was calibrated")
@@ -59,14 +60,15 @@ class LayerCalibration:
         raise ValueError(f"no artifact of kind {kind}")
 
     def _nuq(self, words):
-        weighted = words[-1] != "unweighted" and all(w[4] is not None for w in self._windows)
-        numbers = [int(w) for w in words if w.isdigit()]
-        if words[0] == "values":
-            return fc.nuq_artifact(*self._values_and_weights(2, weighted, False), True, numbers[0])
-        keys = self._values_and_weights(1, weighted, words[1] == "pre")
-        if words[1] == "post":
-            return fc.nuq_artifact(*keys, False, numbers[0])
-        return fc.merged(fc.nuq_artifact(*keys, False, numbers[0]), self.artifact("rope"))
+        weighted = words[-1] not in ("unweighted", "uniform") and all(w[4] is not None for w in self._windows)
+        outliers, is_values = next(int(w) for w in words if w.isdigit()), words[0] == "values"
+        taken_back = not is_values and words[1] == "pre"
+        values, weights = self._values_and_weights(2 if is_values else 1, weighted, taken_back)
+        if words[-1] == "uniform":
+            artifact = fc.uniform_artifact(values, is_values, outliers)
+        else:
+            artifact = fc.nuq_artifact(values, weights, is_values, outliers)
+        return fc.merged(artifact, self.artifact("rope")) if taken_back else artifact
 
     def _values_and_weights(self, which, weighted, taken_back):
         """Of all windows; the rotary embedding of values and of their gradients is taken back alike."""

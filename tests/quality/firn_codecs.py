@@ -34,6 +34,7 @@ Options = _structure(
     (POINTER, "balance"), (PartOptions, "k v"))
 Sizes = _structure("Sizes", (ctypes.c_uint64, "k_coded_bytes v_coded_bytes exact_bytes"))
 NuqOptions = _structure("NuqOptions", (U32, "layers heads width values outliers q_norm tokens_max"))
+Codebook = _structure("Codebook", (U32, "bits"), (POINTER, "levels decoded"))
 Sections = _structure(
     "Sections", (U32, "layers heads width"), (POINTER, "mean weight centre reach scales codebooks rope_frequencies"),
     (U32, "codebook_count rope_pairs rope_interleaved"))
@@ -109,6 +110,19 @@ def nuq_artifact(values, weights, is_values, outliers, q_norm=False):
     options = NuqOptions(layers=1, heads=values.shape[1], width=values.shape[2], values=int(is_values),
                          outliers=outliers, q_norm=int(q_norm), tokens_max=4096)
     return _measured("nuq_calibrator", (ctypes.byref(options),), (values, weights))
+
+
+def uniform_artifact(values, is_values, outliers):
+    """What nuq_artifact() gives, with levels that are a uniform grid over [-1, 1] in place of measured ones."""
+    levels = [np.linspace(-1, 1, 2 ** bits, dtype=np.float32) for bits in (2, 3, 4)]
+    books = (Codebook * 3)(*(Codebook(bits=2 + i, levels=address(x)) for i, x in enumerate(levels)))
+    sections = Sections(layers=1, heads=values.shape[1], width=values.shape[2], codebooks=ctypes.addressof(books),
+                        codebook_count=len(books))
+    if not is_values:
+        low, high = np.quantile(values, [outliers / 2000, 1 - outliers / 2000], axis=0)
+        centre, reach = contiguous((high + low) / 2), contiguous(np.maximum((high - low) / 2, 1e-6))
+        sections.centre, sections.reach = address(centre), address(reach)
+    return checked(LIBRARY.firn_artifact_create(ctypes.byref(sections)))
 
 
 def scale_artifact(values, largest_code):

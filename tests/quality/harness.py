@@ -113,7 +113,7 @@ class Harness:
             (-log_p[torch.arange(len(ids) - 1), ids[1:]]).sum().backward()
         embedding.requires_grad_(False).grad = None
         arrays = {name: x.detach().numpy() for name, x in seen.items()}
-        arrays.update({f"{name}_gradient": x.grad.numpy() for name, x in seen.items() if x.grad is not None})
+        arrays.update({f"{name}_gradient": x.grad.numpy() for name, x in seen.items() if not name.endswith("q")})
         return arrays
 
     def measure(self, coder, text, i):

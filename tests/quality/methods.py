@@ -97,8 +97,9 @@ def _kvquant_sweep():
                          f"{outliers / 10:g} % outliers, before RoPE", keep_first_tokens=1)
         yield Method(f"kvquant{bits}_post_rope", *kvquant(bits, 10, False), "KVQuant", "1 % outliers, after RoPE",
                      keep_first_tokens=1)
-        yield Method(f"kvquant{bits}_unweighted", *kvquant(bits, suffix="_unweighted"), "KVQuant",
-                     "1 % outliers, before RoPE, codebooks without gradients", keep_first_tokens=1)
+        for suffix, words in (("_unweighted", "codebooks without gradients"), ("_uniform", "uniform levels")):
+            yield Method(f"kvquant{bits}{suffix}", *kvquant(bits, suffix=suffix), "KVQuant",
+                         f"1 % outliers, before RoPE, {words}", keep_first_tokens=1)
 
 
 def _firn_sweep():
@@ -109,9 +110,10 @@ def _firn_sweep():
                 continue  # The preset's own.
             yield Method(f"{name}_k{k}v{v}", Part(k), Part(v), family, f"K {k} bits, V {v} bits", ladder)
     for layers in (2, 4, 6):
-        bits = (4,) * layers + (2,) * (8 - layers)
-        yield Method(f"firn_k4_v4x{layers}", Part(4), Part(bits), "firn",
-                     f"K 4 bits, V 4 bits in {layers} of 8 layers and 2 in the others", fc.LADDER_TRELLIS)
+        yield Method(f"firn_k4_v4last{layers}", Part(4), Part((2,) * (8 - layers) + (4,) * layers), "firn",
+                     f"K 4 bits, V 4 bits in the last {layers} of 8 layers and 2 in the others", fc.LADDER_TRELLIS)
+    yield Method("firn_k4_v4first4", Part(4), Part((4,) * 4 + (2,) * 4), "firn",
+                 "K 4 bits, V 4 bits in the first 4 of 8 layers and 2 in the others", fc.LADDER_TRELLIS)
     for bits in (8, 4, 2):
         for keys, words in (("channel", "keys per channel over 64 tokens"), ("rotated", "keys only rotated")):
             yield Method(f"firn_{keys}_{bits}", Part(bits), Part(bits), "firn", f"{bits} bits, {words}",

@@ -49,7 +49,7 @@ class Methods(unittest.TestCase):
             with self.subTest(name):
                 k, v, bits = self.coded(name)
                 for x, y, part in ((self.k, k, method.k), (self.v, v, method.v)):
-                    wanted = part.bits[0] if isinstance(part.bits, tuple) else part.bits
+                    wanted = part.bits[0] if isinstance(part.bits, tuple) else part.bits  # One layer, the first.
                     self.assertLess(relative(x, y), WORST[wanted])
                     self.assertGreater(relative(x, y), 1e-3)
                 self.assertGreater(bits, 2)

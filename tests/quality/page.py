@@ -2,9 +2,8 @@
 
 The page's prose is written by hand; what stands between `<!-- measured NAME -->` and `<!-- end -->` is written here.
 """
+import collections
 import json
-import os
-import platform
 import re
 
 import numpy as np
@@ -40,7 +39,7 @@ def _rounded(x):
         return {k: _rounded(v) for k, v in x.items()}
     if isinstance(x, list):
         return [_rounded(v) for v in x]
-    return float(f"{x:.4g}") if isinstance(x, float) else x
+    return float(f"{x:.6g}") if isinstance(x, float) else x
 
 
 def _row(method, windows, result):
@@ -51,7 +50,7 @@ def _row(method, windows, result):
 
 def collect(results, arguments):
     """All results that are there, as docs/quality/results.json has them."""
-    data = {"machine": f"{os.cpu_count()} CPUs, {platform.machine()}", "model": {}, "attention": [], "retrieval": []}
+    data = {"model": {}, "attention": [], "retrieval": []}
     wanted = [("model", v, m, arguments.preset_windows) for v in hs.VARIANTS for m in builtin.BUILTINS + PRESETS]
     wanted += [("model", "plain", m, arguments.sweep_windows) for m in SWEEP]
     wanted += [("attention", "plain", m, 1) for m in PRESETS + SWEEP]
@@ -162,6 +161,12 @@ def _envelope_table(rows):
     return _table(["from bits", "best of `firn`", "best of all others", "ratio", "firn is"], body)
 
 
+def _machines(data):
+    rows = [r for v in data["model"].values() for r in v] + data["attention"] + data["retrieval"]
+    counts = collections.Counter(r.get("machine", "a machine that was not recorded") for r in rows)
+    return "Measured on: " + "; ".join(f"{machine} ({n} results)" for machine, n in counts.most_common()) + "."
+
+
 # --- The page ---
 
 def _sections(data):
@@ -172,7 +177,7 @@ def _sections(data):
     sweep = [r for r in plain.values() if r not in presets]
     few = min((r["windows"] for r in plain.values()), default=0)
     even = {name: _first_windows(r, few) for name, r in plain.items()}
-    return {"presets": _model_table(presets, errors), "stress": _stress_table(data["model"]),
+    return {"machines": _machines(data), "presets": _model_table(presets, errors), "stress": _stress_table(data["model"]),
             "retrieval": _retrieval_table(data["retrieval"]), "sweep": _model_table(sweep, errors),
             "orders": _orders_table(even), "targets": _targets_table(variants), "envelope": _envelope_table(even)}, even
 
