@@ -1,0 +1,81 @@
+"""What the page states beside its tables, each worked out from the results: orders, ratios, the lower envelope."""
+from intervals import ratio
+
+BUDGET_MIN, BUDGET_MAX = 2.0, 8.5
+
+
+def kl_of(row):
+    return {text: values["kl"] for text, values in row["texts"].items()}
+
+
+def mean_kl(row):
+    means = [sum(blocks) / len(blocks) for blocks in kl_of(row).values()]
+    return sum(means) / len(means)
+
+
+# What, the one method, the other, and what the ratio of their mean KL should be at most.
+ORDERS = (
+    ("KIVI-2 against 2 bits by token without window and sinks", "kivi_2", "int2_bare", 0.5),
+    ("KIVI-2 against 2 bits by token with window and sinks", "kivi_2", "int2_g32", 1),
+    ("KIVI-2 with its window and sinks against the same without", "kivi_2", "kivi2_bare", 1),
+    ("2-bit KIVI: keys before RoPE against after", "kivi2_pre_rope", "kivi_2", 1),
+    ("KVQuant, 2 bits: before RoPE against after", "kvquant_2", "kvquant2_post_rope", 1),
+    ("KVQuant, 3 bits: before RoPE against after", "kvquant_3", "kvquant3_post_rope", 1),
+    ("KVQuant, 4 bits: before RoPE against after", "kvquant_4", "kvquant4_post_rope", 1),
+    ("KVQuant, 2 bits: 1 % outliers against none", "kvquant_2", "kvquant2_o0", 1),
+    ("KVQuant, 3 bits: 1 % outliers against none", "kvquant_3", "kvquant3_o0", 1),
+    ("KVQuant, 4 bits: 1 % outliers against none", "kvquant_4", "kvquant4_o0", 1),
+    ("KVQuant, 4 bits: codebooks weighted by gradients against unweighted", "kvquant_4", "kvquant4_unweighted", 1),
+    ("KVQuant, 4 bits: codebooks weighted by gradients against uniform levels", "kvquant_4", "kvquant4_uniform", 1),
+    ("KVQuant, 3 bits: codebooks weighted by gradients against unweighted", "kvquant_3", "kvquant3_unweighted", 1),
+    ("KVQuant, 3 bits: codebooks weighted by gradients against uniform levels", "kvquant_3", "kvquant3_uniform", 1),
+    ("KVQuant, 2 bits: codebooks weighted by gradients against unweighted", "kvquant_2", "kvquant2_unweighted", 1),
+    ("KVQuant, 2 bits: codebooks weighted by gradients against uniform levels", "kvquant_2", "kvquant2_uniform", 1),
+    ("nuq3 with 1 % outliers (3.5 bits) against INT4 by token (4.5 bits)", "kvquant_3", "int4", 2),
+    ("nuq3 with 1 % outliers (3.5 bits) against INT3 by channel (3.5 bits)", "kvquant_3", "kivi3_g64", 1),
+)
+
+# Ratios of the firn preset to the harness's own quantizers, in every variant of the model.
+TARGETS = (("firn_2", "builtin_kivi2", 0.38, 2.25), ("firn_4", "builtin_kivi4", 0.95, 4.25))
+
+
+def orders(rows):
+    """(what, ratio, low, high, limit) of those whose methods were both measured, over the same windows."""
+    for what, one, other, limit in ORDERS:
+        if one in rows and other in rows:
+            yield (what, *ratio(kl_of(rows[one]), kl_of(rows[other])), limit)
+
+
+def targets(variants):
+    """(method, reference, bits, bits allowed, variant, ratio, low, high, limit)."""
+    for method, reference, limit, bits in TARGETS:
+        for variant, rows in variants.items():
+            if method in rows and reference in rows:
+                yield (method, reference, rows[method]["bits"], bits, variant,
+                       *ratio(kl_of(rows[method]), kl_of(rows[reference])), limit)
+
+
+def _is_preset_firn(row):
+    """The preset as it is, at any classes of K and V."""
+    return row["family"] == "firn" and "keys" not in row["what"]
+
+
+def _best(rows, budget):
+    fitting = [r for r in rows if r["bits"] <= budget + 1e-3]
+    return min(fitting, key=mean_kl) if fitting else None
+
+
+def envelope(rows):
+    """Budgets at which either lower envelope has a step: (budget, best of firn, best of the others, ratio, low, high).
+    Rows with another window or other sinks do not take part; the ratio is None where firn has nothing."""
+    fair = [r for r in rows.values() if (r["recent"], r["sinks"]) == (128, 4)]
+    firn, others = [r for r in fair if _is_preset_firn(r)], [r for r in fair if r["family"] != "firn"]
+    steps, before = [], None
+    for budget in sorted({max(BUDGET_MIN, r["bits"]) for r in fair if r["bits"] <= BUDGET_MAX + 1e-3}):
+        best = _best(firn, budget), _best(others, budget)
+        names = [r and r["method"] for r in best]
+        if names == before or best[1] is None:
+            continue
+        before = names
+        steps.append((budget, *best, *(ratio(kl_of(best[0]), kl_of(best[1])) if best[0] else (None,) * 3)))
+    return steps

@@ -1,0 +1,107 @@
+"""Every method goes through the library, as precisely as its family may and at the bits that its format says.
+
+Exits 77, which CTest takes as skipped, where NumPy is not installed. The first argument is presets.cc.
+"""
+import pathlib
+import re
+import sys
+import unittest
+
+try:
+    import numpy as np
+except ImportError:
+    sys.exit(77)
+
+import firn_codecs as fc
+from calibration import LayerCalibration, before_rope
+from coder import Coder
+from methods import METHODS, PRESETS
+from plot import svg
+
+SEED, TOKENS, HEADS, QUERY_HEADS, WIDTH = 20240611, 256, 2, 8, 128
+# Relative errors of normal values that no method of so many bits may pass.
+WORST = {8: 0.03, 4: 0.13, 3: 0.25, 2: 0.52}
+
+
+def relative(x, y):
+    return float(np.linalg.norm(x - y) / np.linalg.norm(x))
+
+
+class Methods(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        print(f"seed {SEED}")
+        rng = np.random.default_rng(SEED)
+        cls.k, cls.v = rng.normal(size=(2, TOKENS, HEADS, WIDTH)).astype(np.float32)
+        q = rng.normal(size=(TOKENS, QUERY_HEADS, WIDTH)).astype(np.float32)
+        cls.positions = np.arange(TOKENS)
+        cls.calibrations = {0: LayerCalibration()}
+        cls.calibrations[0].add(q, cls.k, cls.v, cls.positions)
+
+    def coded(self, name):
+        coder = Coder(METHODS[name], self.calibrations)
+        return (*coder(0, self.k, self.k, self.v, self.positions), coder.bits_per_value)
+
+    def test_every_method_is_as_precise_as_its_bits(self):
+        for name, method in METHODS.items():
+            if method.code is not None:
+                continue
+            with self.subTest(name):
+                k, v, bits = self.coded(name)
+                for x, y, part in ((self.k, k, method.k), (self.v, v, method.v)):
+                    wanted = part.bits[0] if isinstance(part.bits, tuple) else part.bits  # One layer, the first.
+                    self.assertLess(relative(x, y), WORST[wanted])
+                    self.assertGreater(relative(x, y), 1e-3)
+                self.assertGreater(bits, 2)
+                self.assertLess(bits, 9.1)
+
+    def test_bits_are_those_of_the_formats(self):
+        for name, bits in (("int8", 8.25), ("int4", 4.5), ("kivi_4", 5), ("kivi_2", 3), ("firn_2", 2.1875),
+                           ("firn_fast_4", 4.25), ("firn_k8v4", 6.1875), ("kvquant_3", 3.5), ("kvquant2_o0", 2.0625),
+                           ("mxfp4", 4.25)):
+            with self.subTest(name):
+                self.assertAlmostEqual(self.coded(name)[2], bits, delta=0.002)
+
+    def test_presets_are_those_of_the_client_library(self):
+        source = pathlib.Path(sys.argv[1]).read_text()
+        wanted = set(re.findall(r'^    \{"([a-z0-9-]+)",', source, re.M))
+        named = {re.sub(r"^(firn|firn-fast)-[842]$", r"\1", m.name.replace("_", "-")) for m in PRESETS}
+        self.assertLessEqual(named, wanted)
+        self.assertLessEqual({"fp8", "int8", "int4", "kivi-4", "kvquant-2", "firn", "firn-fast"}, named)
+
+    def test_keys_before_the_rotary_embedding(self):
+        half = WIDTH // 2
+        angles = self.positions[:, None] * 10000.0 ** (-np.arange(half) / half)
+        c, s = np.cos(angles)[:, None], np.sin(angles)[:, None]
+        a, b = self.k[..., :half], self.k[..., half:]
+        embedded = np.concatenate([a * c - b * s, b * c + a * s], -1).astype(np.float32)
+        self.assertLess(relative(self.k, before_rope(embedded, self.positions)), 1e-5)
+
+    def test_what_is_not_calibrated_says_so(self):
+        with self.assertRaisesRegex(RuntimeError, "nothing was calibrated"):
+            Coder(METHODS["kvquant_3"], {})(0, self.k, self.k, self.v, self.positions)
+        coder = Coder(METHODS["firn_2"], {})  # Keys per channel, over 64 tokens.
+        coder(0, self.k, self.k, self.v, self.positions)
+        self.assertAlmostEqual(coder.bits_per_value, (2.5 + 2.1875) / 2, delta=1e-3)
+
+    def test_gradients_move_codebooks_to_where_they_are(self):
+        # Only large values count: their levels get closer, and the others' coarser.
+        gradients = [np.where(np.abs(x) > 1.5, 1, 0).astype(np.float32) for x in (self.k, self.v)]
+        calibration = LayerCalibration()
+        calibration.add(self.k, self.k, self.v, self.positions, gradients)
+        errors = {}
+        for name in ("kvquant2_post_rope", "kvquant2_unweighted"):
+            k, v = Coder(METHODS[name], {0: calibration})(0, self.k, self.k, self.v, self.positions)
+            large = np.abs(self.v) > 1.5
+            errors[name] = np.linalg.norm((self.v - v)[large]), np.linalg.norm((self.v - v)[~large])
+        self.assertLess(errors["kvquant2_post_rope"][0], 0.8 * errors["kvquant2_unweighted"][0])
+        self.assertGreater(errors["kvquant2_post_rope"][1], errors["kvquant2_unweighted"][1])
+
+    def test_the_plot_has_a_point_for_each_method(self):
+        drawn = svg({"firn": [(2.2, 1e-3, 9e-4, 2e-3, "firn_2", True)], "KIVI": [(3, 1e-2, 9e-3, 2e-2, "kivi_2", True)]})
+        self.assertIn("firn_2: 2.200 bits, 0.001", drawn)
+        self.assertEqual(drawn.count("<title>"), 2)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
