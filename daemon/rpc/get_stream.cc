@@ -317,7 +317,7 @@ void GetStream::ReadLocked() {
 
 void GetStream::WriteLocked() {
   if (writing_ || finished_ || ready_.empty()) return;
-  write_buffer_ = std::move(ready_.front());
+  write_buffer_.Swap(&ready_.front());
   ready_.pop_front();
   writing_ = true;
   write_since_ns_ = core_->clock()->NowNs();

@@ -19,7 +19,7 @@ namespace firn {
 inline grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
   WireStatus wire = ToWire(status);
-  return {static_cast<grpc::StatusCode>(wire.code), std::move(wire.message)};
+  return {static_cast<grpc::StatusCode>(wire.code), wire.message};
 }
 
 // The call's deadline on the core's clock, at most `longest_ms` from now.

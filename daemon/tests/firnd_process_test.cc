@@ -26,7 +26,6 @@ namespace firn {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 // A daemon as a child process; its log goes to a file.
 class Firnd {

@@ -72,6 +72,25 @@ void CheckTcp(const ListenerSettings& listener, const std::string& prefix, const
   CheckTls(listener, prefix, machine, sink);
 }
 
+// Whether both cannot be listened on at once.
+bool Collide(const HostPort& a, const HostPort& b) {
+  auto plain = [](const std::string& host) { return host == "localhost" ? "127.0.0.1" : host; };
+  auto any = [](const std::string& host) { return host == "0.0.0.0" || host == "::"; };
+  if (a.port == 0 || a.port != b.port) return false;  // Port 0 is another one each time.
+  return any(a.host) || any(b.host) || plain(a.host) == plain(b.host);
+}
+
+// What other settings have files or directories for, by its real path.
+std::map<std::string, std::string> TakenPaths(const Config& config, const Machine& machine) {
+  std::map<std::string, std::string> taken;
+  taken.emplace(machine.place(config.state_dir + "/firnd.lock").real, "the state directory's lock");
+  for (size_t i = 0; i < config.tiers.size(); ++i) {
+    const std::string& path = config.tiers[i].path;
+    if (!path.empty()) taken.emplace(machine.place(path).real, fmt::format("tier[{}].path", i));
+  }
+  return taken;
+}
+
 }  // namespace
 
 void CheckListeners(const Config& config, const Machine& machine, FindingSink* sink) {
@@ -79,24 +98,30 @@ void CheckListeners(const Config& config, const Machine& machine, FindingSink* s
   if (listeners.empty() || listeners.size() > 64) {
     sink->Error("listener", "", fmt::format("{} listeners; allowed: 1 to 64", listeners.size()));
   }
-  std::map<std::string, size_t> places;
+  std::map<std::string, std::string> paths = TakenPaths(config, machine);
+  std::vector<std::pair<HostPort, size_t>> addresses;
   for (size_t i = 0; i < listeners.size(); ++i) {
     const ListenerSettings& listener = listeners[i];
-    if (listener.uds.empty() && listener.tcp.empty()) continue;
     const std::string prefix = fmt::format("listener[{}].", i);
-    const bool file = !listener.uds.empty();
-    if (file) {
+    if (!listener.uds.empty()) {
       CheckUds(listener, prefix, machine, sink);
-    } else {
+      for (const char* suffix : {"", ".lock"}) {
+        auto [other, is_new] = paths.emplace(machine.place(listener.uds + suffix).real, fmt::format("listener[{}]", i));
+        if (is_new) continue;
+        sink->Error(prefix + "uds", InQuotes(listener.uds),
+                    fmt::format("{} has {}; allowed: an address of its own", other->second,
+                                *suffix == 0 ? "this path" : "the path of its lock"));
+      }
+    } else if (!listener.tcp.empty()) {
       CheckTcp(listener, prefix, machine, sink);
-    }
-    // Port 0 is another one each time.
-    auto address = SplitAddress(listener.tcp);
-    if (!file && (!address.has_value() || address->port == 0)) continue;
-    auto [other, is_new] = places.emplace(file ? machine.place(listener.uds).real : listener.tcp, i);
-    if (!is_new) {
-      sink->Error(prefix + (file ? "uds" : "tcp"), InQuotes(file ? listener.uds : listener.tcp),
-                  fmt::format("listener[{}] has this address; allowed: an address of its own", other->second));
+      auto address = SplitAddress(listener.tcp);
+      if (!address.has_value()) continue;
+      for (const auto& [other, who] : addresses) {
+        if (!Collide(*address, other)) continue;
+        sink->Error(prefix + "tcp", InQuotes(listener.tcp),
+                    fmt::format("listener[{}] has this address; allowed: an address of its own", who));
+      }
+      addresses.emplace_back(*address, i);
     }
   }
 }
@@ -115,6 +140,11 @@ void CheckAdminHttp(const Config& config, const Machine& machine, FindingSink* s
   }
   if (!IsLoopback(address->host) && !IsNumericAddress(address->host)) {
     return sink->Error("admin.http", value, "allowed: a numeric address or localhost");
+  }
+  for (size_t i = 0; i < config.listeners.size(); ++i) {
+    auto other = SplitAddress(config.listeners[i].tcp);
+    if (!other.has_value() || !Collide(*address, *other)) continue;
+    return sink->Error("admin.http", value, fmt::format("listener[{}] has this address; allowed: one of its own", i));
   }
   absl::Status here = machine.can_listen_on(address->host);
   if (!here.ok()) sink->Error("admin.http", value, Message(here) + "; allowed: an address of this machine");

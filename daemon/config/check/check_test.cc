@@ -159,9 +159,21 @@ TEST(CheckConfig, PlacesMustBeWhatTheyAreUsedAs) {
   EXPECT_EQ(VerdictOf(Cxl("/new")), "");
 }
 
+TEST(CheckConfig, WhatCannotBeListenedOnAtOnceIsRefused) {
+  auto tcp = [](const char* address) { return Listener(fmt::format("tcp = \"{}\"", address)); };
+  EXPECT_THAT(VerdictOf(tcp("127.0.0.1:7000") + tcp("localhost:7000")), HasSubstr("listener[0] has this address"));
+  EXPECT_THAT(VerdictOf(tcp("localhost:7000") + "admin.http = \"127.0.0.1:7000\"\n"), HasSubstr("admin.http"));
+  EXPECT_EQ(VerdictOf(tcp("127.0.0.1:7000") + tcp("127.0.0.2:7000") + tcp("127.0.0.1:0") + tcp("127.0.0.1:0")), "");
+  EXPECT_THAT(VerdictOf(Listener("uds = \"/x\"") + Listener("uds = \"/x.lock\"")),
+              HasSubstr("listener[0] has this path"));
+  EXPECT_THAT(VerdictOf(Listener("uds = \"/x.lock\"") + Listener("uds = \"/x\"")), HasSubstr("the path of its lock"));
+  EXPECT_THAT(VerdictOf("state_dir = \"/state\"\n" + Listener("uds = \"/state/firnd.lock\"")),
+              HasSubstr("the state directory's lock"));
+}
+
 TEST(CheckConfig, TwoNamesOfOnePlaceAreOnePlace) {
   EXPECT_THAT(VerdictOf(Listener("uds = \"/x\"") + Listener("uds = \"/./y/../x\"")),
-              AllOf(HasSubstr("listener[1].uds = \"/./y/../x\""), HasSubstr("listener[0] has this address")));
+              AllOf(HasSubstr("listener[1].uds = \"/./y/../x\""), HasSubstr("listener[0] has this path")));
   EXPECT_THAT(VerdictOf(Cold("/data", "1GiB") + "[[tier]]\nname = \"d\"\nmedium = \"nvme\"\nprecision = \"int4\"\n" +
                         "path = \"/x/../data\"\ncapacity = \"1GiB\"\n"),
               HasSubstr("tier[2].path = \"/x/../data\""));
