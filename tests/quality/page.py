@@ -163,7 +163,7 @@ def _envelope_table(rows):
 
 def _machines(data):
     rows = [r for v in data["model"].values() for r in v] + data["attention"] + data["retrieval"]
-    counts = collections.Counter(r.get("machine", "a machine that was not recorded") for r in rows)
+    counts = collections.Counter(r.get("machine", "2 or 16 CPUs x86_64, which of them was not recorded") for r in rows)
     return "Measured on: " + "; ".join(f"{machine} ({n} results)" for machine, n in counts.most_common()) + "."
 
 
