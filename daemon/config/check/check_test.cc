@@ -162,7 +162,7 @@ TEST(CheckConfig, PlacesMustBeWhatTheyAreUsedAs) {
 TEST(CheckConfig, WhatCannotBeListenedOnAtOnceIsRefused) {
   auto tcp = [](const char* address) { return Listener(fmt::format("tcp = \"{}\"", address)); };
   EXPECT_THAT(VerdictOf(tcp("127.0.0.1:7000") + tcp("localhost:7000")), HasSubstr("listener[0] has this address"));
-  EXPECT_THAT(VerdictOf(tcp("localhost:7000") + "admin.http = \"127.0.0.1:7000\"\n"), HasSubstr("admin.http"));
+  EXPECT_THAT(VerdictOf("admin.http = \"127.0.0.1:7000\"\n" + tcp("localhost:7000")), HasSubstr("admin.http"));
   EXPECT_EQ(VerdictOf(tcp("127.0.0.1:7000") + tcp("127.0.0.2:7000") + tcp("127.0.0.1:0") + tcp("127.0.0.1:0")), "");
   EXPECT_THAT(VerdictOf(Listener("uds = \"/x\"") + Listener("uds = \"/x.lock\"")),
               HasSubstr("listener[0] has this path"));
