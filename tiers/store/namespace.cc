@@ -172,6 +172,12 @@ absl::Status CheckRule(const NamespaceFacts& facts, const PrecisionPlan& plan, c
                            facts.layers(), facts.kv_heads, heads);
   }
   if (!rule.classes.empty()) FIRN_RETURN_IF_ERROR(CheckHeadsMayDiffer(facts, plan, rule));
+  if (facts.k_pre_rope && (rule.coding.flags & PartCoding::kPreRope) != 0) {
+    return InvalidArgument(
+        "a rule takes the rotary embedding back (pre_rope), and the namespace's keys are without it (k_pre_rope); one "
+        "of "
+        "the two must go");
+  }
   bool ladder = rule.coding.codec == CodecId::kNone;
   if (ladder && rule.classes.empty()) return InvalidArgument("a rule for {} that says neither codec nor classes", part);
   if (ladder && rule.coding != PartCoding{}) return InvalidArgument("a rule for {} with parameters and no codec", part);

@@ -139,6 +139,21 @@ TEST(Namespace, SerializedFormRoundTripsAndSurvivesAnyBytes) {
   }
 }
 
+TEST(Namespace, KeysWithoutTheRotaryEmbeddingHaveNoneToTakeBack) {
+  NamespaceFacts facts = Facts();
+  TierRule rule{.tier = "cold", .part = Part::kK, .coding = {}, .classes = {}};
+  rule.coding.codec = CodecId::kIntChannel;
+  rule.coding.bits = 4;
+  rule.coding.group = 32;
+  rule.coding.flags = PartCoding::kPreRope;
+  rule.coding.artifact.bytes.fill(1);
+  PrecisionPlan plan;
+  plan.rules = {rule};
+  EXPECT_TRUE(ValidatePlan(facts, plan).ok()) << ValidatePlan(facts, plan);
+  facts.k_pre_rope = true;
+  EXPECT_NE(Message(ValidatePlan(facts, plan)).find("k_pre_rope"), std::string::npos);
+}
+
 TEST(Namespace, HeadsOfFp8ValuesDifferOnlyWhereNoTokenIsKeptExact) {
   NamespaceFacts facts = Facts();
   facts.dtype = DType::kFp8E4m3;

@@ -162,7 +162,11 @@ absl::Status StoreImpl::CheckPlanNames(const PrecisionPlan& plan) const {
 absl::Status StoreImpl::CheckArtifact(const NamespaceFacts& facts, Part part, const PartCoding& coding) const {
   auto artifact = artifacts_.Find(coding.artifact);
   if (artifact == nullptr) {
-    return FailedPrecondition("artifact {} is not known here; upload it first", coding.artifact.Hex());
+    return FailedPrecondition(
+        "artifact {} is not known here; put it first (PutArtifact, `firn calibrate --register`, or a plan file that "
+        "names "
+        "it by its file)",
+        coding.artifact.Hex());
   }
   uint32_t heads = facts.kv_heads * facts.shards, width = part == Part::kK ? facts.k_width : facts.v_width;
   if (artifact->layers() != facts.layers() || (artifact->heads() != heads && artifact->heads() != facts.kv_heads) ||

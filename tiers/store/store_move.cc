@@ -35,18 +35,17 @@ struct ClassSpan {
 };
 
 // `stored.coarsest`, with the next finer class for each part that loses precision on this move and more of it than
-// `limit` allows. Errors of classes finer than those encoded are unknown, so the answer goes up one step at a time.
+// `limit` allows. A part's error is what the record says of its finest class: coarser heads count there as they are.
+// Errors of classes finer than those encoded are unknown, so the answer goes up one step at a time.
 ClassPair GateStep(const RecordHeader& header, const ClassSpan& stored, const ClassSpan& had, float limit) {
   ClassPair gated = stored.coarsest;
   for (Part part : kParts) {
-    auto step = [&](PrecisionClass c, PrecisionClass before) {
-      if (c >= before || ErrorAt(header.errors[static_cast<size_t>(part)], c) <= limit) return false;
-      Of(gated, part) = std::min(NextFiner(c), before);
-      return true;
-    };
-    // The coarsest heads may be as they were and others not.
-    if (step(Of(stored.coarsest, part), Of(had.coarsest, part))) continue;
-    step(Of(stored.finest, part), Of(had.finest, part));
+    PrecisionClass coarsest = Of(stored.coarsest, part), finest = Of(stored.finest, part);
+    bool loses = coarsest < Of(had.coarsest, part) || finest < Of(had.finest, part);
+    if (!loses || ErrorAt(header.errors[static_cast<size_t>(part)], finest) <= limit) continue;
+    // The coarsest heads first; where they are as they were, the others are not.
+    Of(gated, part) = coarsest < Of(had.coarsest, part) ? std::min(NextFiner(coarsest), Of(had.coarsest, part))
+                                                        : std::min(NextFiner(finest), Of(had.finest, part));
   }
   return gated;
 }

@@ -157,6 +157,10 @@ TEST_F(CommandTest, KilledAndRunAgainItGivesTheSameBytes) {
 TEST_F(CommandTest, PlansAreReadBackAndCostWhatTheySay) {
   std::string capture = MakeCapture(3, 128);
   std::string common = " --key-sections balance --resume " + Path("state") + " --plan-out " + Path("plan.toml");
+  Outcome homeless = RunFirn("--json calibrate " + capture + common + " --bits 4");
+  EXPECT_EQ(homeless.code, 2) << "the plan would name an artifact that nobody has";
+  EXPECT_THAT(homeless.text, testing::HasSubstr("nothing keeps the artifact"));
+  common += " --out " + Path("plan.keys");
   Outcome several = RunFirn("--json calibrate " + capture + common + " --bits 2.5,4");
   ASSERT_EQ(several.code, 0) << several.text;
   for (const char* bits : {"2.5", "4"}) {
@@ -188,10 +192,10 @@ TEST_F(CommandTest, PlansAreReadBackAndCostWhatTheySay) {
   }
   errors["layers"][1]["heads"][0]["v"]["int2"] = 5;
   std::ofstream(Path("own.json")) << errors;
-  ASSERT_EQ(
-      RunFirn("calibrate " + capture + " --errors " + Path("own.json") + " --bits 2.55 --plan-out " + Path("own.toml"))
-          .code,
-      0);
+  ASSERT_EQ(RunFirn("calibrate " + capture + " --errors " + Path("own.json") + " --bits 2.55 --plan-out " +
+                    Path("own.toml") + " --out " + Path("own.keys"))
+                .code,
+            0);
   auto own = firnkv::LoadPlanFile(Path("own.toml"));
   ASSERT_TRUE(own.ok()) << own.status();
   EXPECT_EQ(own->plan.rules[1].heads[2], firnkv::Precision::kInt4);

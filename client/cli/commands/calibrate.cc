@@ -157,6 +157,13 @@ absl::StatusOr<std::vector<PlanFileOut>> CalibrateCommand::Plans(const Calibrati
     plans.back().tiers.push_back({budget.tier, std::move(allocation)});
   }
   auto digest = firnkv::Digest::FromHex(keys_->digest().Hex());
+  bool names_it = PlanOf(settings, plans.front().tiers, digest).balance_artifact.has_value();
+  if (names_it && out_.empty() && !register_) {
+    return InvalidArgument(
+        "--plan-out {}: the plan names the artifact of keys by its digest, and nothing keeps the artifact; add "
+        "--register, --out FILE or both",
+        plan_out_);
+  }
   for (const PlanFileOut& plan : plans) {
     std::string toml = firnkv::PrintPlan(PlanOf(settings, plan.tiers, digest));
     FIRN_RETURN_IF_ERROR(WriteOutputFile(plan.path, {AsBytes(toml)}));

@@ -106,6 +106,19 @@ absl::StatusOr<std::vector<firnkv::BlockInfo>> ListAll(firnkv::Client* client, c
   }
 }
 
+// The namespace that a put of these facts made. Asking does not make one.
+absl::StatusOr<firnkv::Namespace> FindByFacts(firnkv::Client* client, const firnkv::NamespaceFacts& facts) {
+  FIRN_ASSIGN_OR_RETURN(std::vector<firnkv::Namespace> all, client->ListNamespaces());
+  for (firnkv::Namespace& ns : all) {
+    if (ns.facts == facts) return std::move(ns);
+  }
+  return NotFound(
+      "no namespace has this file's facts (model {}, {} layers, {} KV heads, blocks of {} tokens{}): put the file "
+      "first, "
+      "or give the options that it was put with",
+      facts.model_id, facts.layers(), facts.kv_heads, facts.block_tokens, facts.k_pre_rope ? ", --pre-rope" : "");
+}
+
 absl::StatusOr<Selection> BlockOptions::Select(firnkv::Client* client) const {
   int ways = !file.path.empty() + (!hex.empty() || !opaque.empty()) + all;
   if (ways != 1)
@@ -115,7 +128,7 @@ absl::StatusOr<Selection> BlockOptions::Select(firnkv::Client* client) const {
     FileOptions named = file;
     named.model = ns.model;
     FIRN_ASSIGN_OR_RETURN(std::shared_ptr<const KvFile> kv, named.Open());
-    FIRN_ASSIGN_OR_RETURN(out.ns, client->RegisterNamespace(named.FactsOf(*kv)));
+    FIRN_ASSIGN_OR_RETURN(out.ns, FindByFacts(client, named.FactsOf(*kv)));
     for (const FileBlock& block : named.Blocks(*kv, out.ns)) out.keys.push_back(block.key);
     return out;
   }
