@@ -2,39 +2,13 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <cstdio>
-#include <nlohmann/json.hpp>
 #include <string>
 
+#include "client/cli/run_firn_test_util.h"
 #include "tests/support/daemon_process.h"
 
 namespace firn {
-
-struct Outcome {
-  int code = -1;
-  std::string text;  // stdout and stderr together, or stdout alone with --json.
-  nlohmann::json json() const { return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false); }
-};
-
-inline Outcome RunFirn(const std::string& socket, const std::string& arguments) {
-  bool json = arguments.find("--json") != std::string::npos;
-  std::string command = std::string(FIRN_BINARY_DIR) + "/client/cli/firn --socket " + socket + " " + arguments +
-                        (json ? " 2>/dev/null" : " 2>&1");
-  Outcome outcome;
-  FILE* pipe = popen(command.c_str(), "r");
-  char buffer[4096];
-  while (size_t count = std::fread(buffer, 1, sizeof(buffer), pipe)) outcome.text.append(buffer, count);
-  int status = pclose(pipe);
-  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return outcome;
-}
-
-inline const std::string& Sample() {
-  static const std::string path = std::string(FIRN_SOURCE_DIR) + "/tests/data/sample_128tok.safetensors";
-  return path;
-}
 
 class CliTest : public testing::Test {
  protected:

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "tests/support/daemon_process.h"
+#include "tests/support/run_command.h"
 
 namespace firn {
 namespace {
@@ -21,19 +22,8 @@ using ::testing::HasSubstr;
 
 constexpr int kExitBadConfig = 78;
 
-struct Ended {
-  int code = -1;
-  std::string text;
-};
-
 Ended RunFirnd(const std::string& arguments) {
-  Ended ended;
-  FILE* pipe = popen(("timeout 20 " FIRND_PROGRAM " " + arguments + " 2>&1").c_str(), "r");
-  char buffer[4096];
-  while (size_t count = std::fread(buffer, 1, sizeof(buffer), pipe)) ended.text.append(buffer, count);
-  int status = pclose(pipe);
-  ended.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return ended;
+  return RunCommand("timeout 20 " FIRND_PROGRAM " " + arguments + " 2>&1");
 }
 
 class FirndConfigTest : public testing::Test {

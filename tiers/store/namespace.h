@@ -86,7 +86,8 @@ struct PrecisionPlan {
 };
 absl::Status ValidatePlan(const NamespaceFacts& facts, const PrecisionPlan& plan);
 
-// Canonical bytes of facts and plan: what the log keeps. Parse accepts any bytes and bounds everything.
+// Canonical bytes of facts and plan: what the log keeps. Parse accepts any bytes and bounds everything; the facts are
+// valid, the plan is whatever was written.
 std::vector<uint8_t> SerializeNamespace(const NamespaceFacts& facts, const PrecisionPlan& plan);
 absl::StatusOr<std::pair<NamespaceFacts, PrecisionPlan>> ParseNamespace(ByteSpan bytes);
 

@@ -164,8 +164,7 @@ absl::Status StoreImpl::CheckArtifact(const NamespaceFacts& facts, Part part, co
   if (artifact == nullptr) {
     return FailedPrecondition(
         "artifact {} is not known here; put it first (PutArtifact, `firn calibrate --register`, or a plan file that "
-        "names "
-        "it by its file)",
+        "names it by its file)",
         coding.artifact.Hex());
   }
   uint32_t heads = facts.kv_heads * facts.shards, width = part == Part::kK ? facts.k_width : facts.v_width;

@@ -92,18 +92,21 @@ absl::Status StoreImpl::Touch(NamespaceId ns, const Digest& key, const TouchHint
     return InvalidArgument("an importance of {} was given; it is -1 to 1", hint.importance);
   }
   constexpr uint32_t kLiveSeconds = 30;
+  const auto values = static_cast<uint32_t>(hint.token_importance.size());
+  FIRN_RETURN_IF_ERROR(CheckImportance("token_importance", hint.token_importance, values));
+  TokenRanks ranks;
+  if (values > 0) ranks = std::make_shared<const std::vector<uint8_t>>(RankImportance(hint.token_importance));
   std::lock_guard lock(mu_);
   FIRN_RETURN_IF_ERROR(CheckNamespaceLocked(ns));
-  TokenRanks ranks;
-  if (!hint.token_importance.empty()) {
-    ranks = std::make_shared<const std::vector<uint8_t>>(RankImportance(hint.token_importance));
-  }
   bool found = false;
   for (uint32_t shard = 0; shard < namespaces_[ns].facts.shards; ++shard) {
     EntryId id = table_.Find({ns, static_cast<uint16_t>(shard), key});
     if (id == kNoEntry) continue;
     Entry& e = table_.entry(id);
-    FIRN_RETURN_IF_ERROR(CheckImportance("token_importance", hint.token_importance, e.tokens));
+    if (values > 0 && values != e.tokens) {
+      return InvalidArgument("token_importance has {} values for {} tokens; it has one a token, or none", values,
+                             e.tokens);
+    }
     found = true;
     if (ranks != nullptr) SetRanksLocked(id, ranks);
     e.importance = hint.importance;
@@ -285,9 +288,10 @@ void StoreImpl::RunAskedMoveOnce(const AskedMove& asked, Move::Done done) {
           refused =
               NotFound("block {} has no copy in tier \"{}\"", asked.name.key.Hex(), options_.tiers[asked.to].name);
         } else {
-          move->target = Coarser(asked.target, held->served);
+          ClassPair finest_there = FinestHeld(*held);
+          move->target = Coarser(asked.target, finest_there);
           refused = CheckDegradeLocked(e, asked.to, *held, asked.target);
-          if (refused.ok() && move->target == held->served) {
+          if (refused.ok() && move->target == finest_there) {
             after.Then([done = std::move(done), now = held->served]() mutable { done(now); });
             return;
           }

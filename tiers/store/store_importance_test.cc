@@ -1,6 +1,8 @@
 // Which tokens of a block are kept exact: what callers say of their importance, from a put to a restart.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "codecs/exact_tokens.h"
 #include "tiers/store/store_harness_test_util.h"
 
@@ -307,6 +309,19 @@ TEST_F(Importance, ARestartKeepsTheSetOfTheRecord) {
   ASSERT_TRUE(got.ok()) << Message(got.status());
   EXPECT_EQ(PositionsOf(got->block.header->exact_map, 16).exact, (Positions{3, 7, 8, 15}));
   again.ExpectConsistent();
+}
+
+TEST(StoreImportance, WhatIsNoImportanceIsRefusedBeforeItIsRanked) {
+  StoreHarness h;
+  ASSERT_TRUE(h.Put(1).ok());
+  TouchHint hint;
+  hint.token_importance.assign(h.Spec(1).tokens, std::nanf(""));
+  absl::Status refused = h.store->Touch(h.ns, TestKey(1), hint);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(Message(refused).find("token_importance[0] is nan"), std::string::npos) << refused;
+  hint.token_importance.assign(3, 1.0f);
+  refused = h.store->Touch(h.ns, TestKey(1), hint);
+  EXPECT_NE(Message(refused).find("has 3 values for"), std::string::npos) << refused;
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 // end.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "base/status.h"
@@ -32,39 +33,45 @@ PrecisionClass Of(const ClassPair& pair, Part part) { return part == Part::kK ? 
 // The class of a part's coarsest head and of its finest.
 struct ClassSpan {
   ClassPair coarsest, finest;
+  bool operator==(const ClassSpan&) const = default;
 };
+ClassSpan SpanOf(const RecordHeader& header, RunMask runs) { return {ClassOf(header, runs), FinestOf(header, runs)}; }
 
-// `stored.coarsest`, with the next finer class for each part that loses precision on this move and more of it than
-// `limit` allows. A part's error is what the record says of its finest class: coarser heads count there as they are.
-// Errors of classes finer than those encoded are unknown, so the answer goes up one step at a time.
-ClassPair GateStep(const RecordHeader& header, const ClassSpan& stored, const ClassSpan& had, float limit) {
-  ClassPair gated = stored.coarsest;
+// What to aim at instead of `target`, where a part loses precision on this move and more of it than `limit` allows: the
+// next finer class for that part. A part's error is what the record says of its finest class: coarser heads count there
+// as they are. Errors of classes finer than those encoded are unknown, so the answer goes up one step at a time.
+std::optional<ClassPair> GateStep(const RecordHeader& header, RunMask stored, const RecordHeader& before, RunMask had,
+                                  ClassPair target, float limit) {
+  ClassSpan now = SpanOf(header, stored), then = SpanOf(before, had);
+  bool gated = false;
   for (Part part : kParts) {
-    PrecisionClass coarsest = Of(stored.coarsest, part), finest = Of(stored.finest, part);
-    bool loses = coarsest < Of(had.coarsest, part) || finest < Of(had.finest, part);
+    PrecisionClass coarsest = Of(now.coarsest, part), finest = Of(now.finest, part);
+    bool loses = coarsest < Of(then.coarsest, part) || finest < Of(then.finest, part);
     if (!loses || ErrorAt(header.errors[static_cast<size_t>(part)], finest) <= limit) continue;
     // The coarsest heads first; where they are as they were, the others are not.
-    Of(gated, part) = coarsest < Of(had.coarsest, part) ? std::min(NextFiner(coarsest), Of(had.coarsest, part))
-                                                        : std::min(NextFiner(finest), Of(had.finest, part));
+    Of(target, part) = coarsest < Of(then.coarsest, part) ? std::min(NextFiner(coarsest), Of(then.coarsest, part))
+                                                          : std::min(NextFiner(finest), Of(then.finest, part));
+    gated = true;
   }
-  return gated;
+  return gated ? std::optional(target) : std::nullopt;
 }
 
-// Heads that a plan tells apart are no coarser than `least`, nor is what they are said to be at most.
-void RaiseHeads(const ClassPair& least, EncodeSpec* spec) {
+// Bounds the heads that a plan tells apart: none coarser than `least`, none finer than `most`.
+void BoundHeads(const ClassPair& least, const ClassPair& most, EncodeSpec* spec) {
   for (Part part : kParts) {
     auto& classes = spec->classes[static_cast<size_t>(part)];
-    PrecisionClass c = Of(least, part);
-    if (classes == nullptr || *std::ranges::min_element(*classes) >= c) continue;
-    if (c == PrecisionClass::kExact) {
+    if (classes == nullptr) continue;
+    if (Of(least, part) == PrecisionClass::kExact) {
       classes = nullptr;
       continue;
     }
-    ClassMap raised = *classes;
-    for (PrecisionClass& head : raised) head = std::max(head, c);
-    classes = std::make_shared<const ClassMap>(std::move(raised));
+    ClassMap bounded = *classes;
+    for (PrecisionClass& head : bounded) head = std::min(std::max(head, Of(least, part)), Of(most, part));
+    if (bounded != *classes) classes = std::make_shared<const ClassMap>(std::move(bounded));
   }
 }
+
+constexpr ClassPair kNoBound{PrecisionClass::kExact, PrecisionClass::kExact};
 
 // The planes among `runs` that reclaiming may take one by one.
 RunMask PlanesOf(const RecordHeader& header, RunMask runs) {
@@ -118,7 +125,7 @@ EncodeSpec StoreImpl::SpecForLocked(NamespaceId id, uint8_t tier, TokenRanks ran
   spec.ladder = ns.plan.ladder;
   spec.rules = ns.codings[tier].rules;
   spec.classes = ns.codings[tier].classes;
-  RaiseHeads(ns.plan.floor, &spec);
+  BoundHeads(ns.plan.floor, kNoBound, &spec);
   return spec;
 }
 
@@ -146,6 +153,7 @@ void StoreImpl::StartMoveLocked(std::unique_ptr<Move> move, Aftermath* after) {
   move->identity = IdentityOfLocked(e);
   move->spec = SpecForLocked(e.ns, move->to, table_.RanksOf(move->entry));
   move->spec.target = move->target;
+  if (move->event == EventKind::kDegraded) BoundHeads({}, move->target, &move->spec);
   const HeldCopy* held = table_.FindCopy(move->entry, move->from);
   FIRN_CHECK(held != nullptr);
   move->source = held->copy;
@@ -243,14 +251,12 @@ void StoreImpl::TransferForMove(std::shared_ptr<Move> move) {
   ClassPair tried;
   // A block that would lose more than its namespace allows goes down at the coarsest class that does not.
   while (draft.ok() && limit > 0) {
-    ClassPair stored = ClassOf(*header, header->encoded);
     // What the copy has, not what was read of it: planes that stay behind are a loss like any other.
     RunMask has = move->source->Runs();
-    RunMask had = has | move->block.present;
-    ClassPair wanted = GateStep(*header, {stored, FinestOf(*header, header->encoded)},
-                                {ClassOf(*move->block.header, had), FinestOf(*move->block.header, had)}, limit);
-    if (wanted == stored) break;
-    if (wanted == std::exchange(tried, wanted)) {
+    auto wanted =
+        GateStep(*header, header->encoded, *move->block.header, has | move->block.present, move->target, limit);
+    if (!wanted.has_value()) break;
+    if (*wanted == std::exchange(tried, *wanted)) {
       *draft = nullptr;
       return FailMove(std::move(move), FailedPrecondition("block {} cannot be coded within the error limit of {}",
                                                           move->identity.key.Hex(), limit));
@@ -264,12 +270,12 @@ void StoreImpl::TransferForMove(std::shared_ptr<Move> move) {
       *draft = nullptr;
       return FailMove(std::move(move),
                       FailedPrecondition("degrading block {} to {} would pass the error limit of {}",
-                                         move->identity.key.Hex(), PrecisionClassName(stored.Min()), limit));
+                                         move->identity.key.Hex(), PrecisionClassName(move->target.Min()), limit));
     }
-    move->target = move->spec.target = wanted;
-    RaiseHeads(wanted, &move->spec);
+    move->target = move->spec.target = *wanted;
+    BoundHeads(*wanted, kNoBound, &move->spec);
     *draft = nullptr;
-    if (!move->block.present.Contains(has & WantedRuns(wanted))) {
+    if (!move->block.present.Contains(has & WantedRuns(*wanted))) {
       move->block = {};
       return ReadForMove(std::move(move));
     }
@@ -283,7 +289,8 @@ void StoreImpl::TransferForMove(std::shared_ptr<Move> move) {
     return FailMove(std::move(move), FailedPrecondition("block {} holds NaN or Inf and stays {}",
                                                         move->identity.key.Hex(), PrecisionClassName(stored.Min())));
   }
-  if (move->event == EventKind::kDegraded && stored == ClassOf(*move->block.header, move->source->Runs())) {
+  if (move->event == EventKind::kDegraded &&
+      SpanOf(*header, header->encoded) == SpanOf(*move->block.header, move->source->Runs())) {
     *draft = nullptr;
     return FailMove(std::move(move),
                     FailedPrecondition("block {} has nothing to drop in tier \"{}\" and stays k {}, v {}",
@@ -451,17 +458,12 @@ absl::StatusOr<ClassPair> StoreImpl::NarrowLocked(EntryId id, uint8_t tier, RunM
   Entry& e = table_.entry(id);
   auto header = HeaderInMemory(tier, held->copy, IdentityOfLocked(e));
   if (header == nullptr) return FailedPrecondition("tier \"{}\" does not narrow in place", options_.tiers[tier].name);
-  ClassPair now = ClassOf(*header, keep & held->copy->Runs());
+  RunMask had = held->copy->Runs();
+  ClassPair now = ClassOf(*header, keep & had);
   float limit = namespaces_[e.ns].plan.max_relative_error;
-  if (limit > 0) {
-    for (Part part : kParts) {
-      PrecisionClass c = part == Part::kK ? now.k : now.v;
-      PrecisionClass before = part == Part::kK ? held->served.k : held->served.v;
-      if (c < before && !(ErrorAt(header->errors[static_cast<size_t>(part)], c) <= limit)) {
-        ++totals_.error_gate_stops;
-        return FailedPrecondition("degrading to {} would pass the error limit of {}", PrecisionClassName(c), limit);
-      }
-    }
+  if (limit > 0 && GateStep(*header, keep & had, *header, had, now, limit).has_value()) {
+    ++totals_.error_gate_stops;
+    return FailedPrecondition("degrading to {} would pass the error limit of {}", PrecisionClassName(now.Min()), limit);
   }
   uint64_t before = held->copy->StoredBytes();
   FIRN_ASSIGN_OR_RETURN(CopyPtr narrowed, options_.tiers[tier].tier->Narrow(held->copy, keep));

@@ -441,6 +441,22 @@ TEST(StorePromises, FactsAreWrittenInTheOrderOfTheDecisions) {
   h.ExpectConsistent();
 }
 
+// A later build may refuse a plan that this one took: its namespace keeps its blocks all the same.
+TEST(StorePromises, ANamespaceOutlivesAPlanThatIsRefused) {
+  NamespaceFacts facts = StoreHarness::Facts();
+  PrecisionPlan plan;
+  plan.floor = {PrecisionClass::k8Bit, PrecisionClass::k8Bit};
+  plan.key_method = KeyMethod::kBalancedRotated;
+  plan.balance = TestKey(9);  // An artifact that is not there.
+  StoreHarness h;
+  facts.model_id = "other";
+  h.store->RecoverFacts({{"namespace", NamespaceFingerprint(facts).Hex(), SerializeNamespace(facts, plan)}});
+  auto ns = h.store->FindNamespace(NamespaceFingerprint(facts));
+  ASSERT_TRUE(ns.ok()) << ns.status();
+  EXPECT_EQ(h.store->Plan(*ns)->key_method, KeyMethod::kPerChannel);
+  EXPECT_EQ(h.store->Plan(*ns)->floor, plan.floor) << "no coarser than was promised";
+}
+
 TEST(StorePromises, PositionsFitTheirField) {
   StoreHarness h;
   PutSpec spec = h.Spec(1);

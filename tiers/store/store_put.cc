@@ -15,6 +15,7 @@ class InFlightPutImpl final : public InFlightPut {
       : store_(store), spec_(spec), plan_(std::move(plan)), refines_(refines) {
     if (!spec.token_importance.empty()) {
       ranks_ = std::make_shared<const std::vector<uint8_t>>(RankImportance(spec.token_importance));
+      spec_.token_importance = {};
     }
   }
   ~InFlightPutImpl() override {
@@ -58,7 +59,7 @@ class InFlightPutImpl final : public InFlightPut {
 
  private:
   StoreImpl* const store_;
-  const PutSpec spec_;
+  PutSpec spec_;  // Without importance: the ranks have it.
   EncodePlan plan_;
   bool refines_;
   TokenRanks ranks_;  // Null where no importance was given.
@@ -83,7 +84,6 @@ absl::Status StoreImpl::CheckPutLocked(const PutSpec& spec) const {
   if (spec.address.shard >= facts.shards) {
     return InvalidArgument("shard {} was put; this namespace has shards 0 to {}", spec.address.shard, facts.shards - 1);
   }
-  FIRN_RETURN_IF_ERROR(CheckImportance("token_importance", spec.token_importance, spec.tokens));
   if (spec.ttl_ms < 0) return InvalidArgument("a time to live of {} ms was given; it is 0 (none) or more", spec.ttl_ms);
   if (spec.session != 0 && !sessions_.contains(spec.session))
     return FailedPrecondition("session {} is not open", spec.session);
@@ -141,6 +141,7 @@ void StoreImpl::EnsureDurable(const BlockAddress& address, absl::AnyInvocable<vo
 }
 
 absl::StatusOr<std::unique_ptr<InFlightPut>> StoreImpl::BeginPut(const PutSpec& spec) {
+  FIRN_RETURN_IF_ERROR(CheckImportance("token_importance", spec.token_importance, spec.tokens));
   EntryName name{spec.address.ns, spec.address.shard, spec.address.key};
   EncodePlan plan;
   bool refines = false;

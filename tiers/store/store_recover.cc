@@ -21,9 +21,18 @@ void StoreImpl::RecoverFacts(const std::vector<RecoveredFact>& facts) {
     if (fact.kind != "namespace") continue;
     auto parsed = ParseNamespace(fact.value);
     if (!parsed.ok() || NamespaceFingerprint(parsed->first).Hex() != fact.name) continue;
-    if (!CheckPlanLocked(parsed->first, parsed->second).ok()) continue;
+    auto& [its_facts, plan] = *parsed;
+    // A plan that was fine when it was written, and is refused or lacks its artifact now, is no reason to lose the
+    // namespace's blocks: they go on under the default plan, no coarser than was promised.
+    // The plan that was written stays in the log.
+    if (!CheckPlanLocked(its_facts, plan).ok()) {
+      ClassPair floor = plan.floor;
+      plan = PrecisionPlan();
+      plan.floor = floor;
+    }
+    if (!CheckPlanLocked(its_facts, plan).ok()) plan = PrecisionPlan();
     NamespaceId id = 0;
-    AddNamespaceLocked(parsed->first, parsed->second, &id);
+    AddNamespaceLocked(its_facts, plan, &id);
     namespaces_[id].saved = true;
   }
 }

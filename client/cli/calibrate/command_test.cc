@@ -13,6 +13,7 @@
 #include <random>
 #include <thread>
 
+#include "client/cli/run_firn_test_util.h"
 #include "client/cpp/tensor/tensor_file.h"
 #include "firnkv/plan_file.h"
 #include "gmock/gmock.h"
@@ -23,33 +24,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
-
-const std::string& Binary() {
-  static const std::string path = std::string(FIRN_BINARY_DIR) + "/client/cli/firn";
-  return path;
-}
-
-const std::string& Sample() {
-  static const std::string path = std::string(FIRN_SOURCE_DIR) + "/tests/data/sample_128tok.safetensors";
-  return path;
-}
-
-struct Outcome {
-  int code = -1;
-  std::string text;
-  Json json() const { return Json::parse(text, nullptr, /*allow_exceptions=*/false); }
-};
-
-Outcome RunFirn(const std::string& arguments) {
-  bool json = arguments.find("--json") != std::string::npos;
-  FILE* pipe = popen((Binary() + " " + arguments + (json ? " 2>/dev/null" : " 2>&1")).c_str(), "r");
-  Outcome outcome;
-  char buffer[4096];
-  while (size_t count = std::fread(buffer, 1, sizeof(buffer), pipe)) outcome.text.append(buffer, count);
-  int status = pclose(pipe);
-  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return outcome;
-}
 
 class CommandTest : public testing::Test {
  protected:
@@ -115,7 +89,7 @@ class CommandTest : public testing::Test {
   }
   // Runs the command and kills it as soon as its state is there; whether it was killed.
   bool RunAndKill(std::vector<std::string> arguments, const std::string& state) const {
-    arguments.insert(arguments.begin(), Binary());
+    arguments.insert(arguments.begin(), FirnProgram());
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
@@ -232,7 +206,8 @@ TEST_F(CommandTest, WrongCommandLinesSayWhatIsWrong) {
   std::string sample = "calibrate " + Sample() + " ";
   for (const Case& c : {
            Case{sample, "say where results go"},
-           Case{sample + "--bits 3 --plan-out " + Path("p"), "layer 0 has no q"},
+           Case{sample + "--bits 3 --plan-out " + Path("p") + " --out " + Path("k"), "layer 0 has no q"},
+           Case{sample + "--bits 3 --plan-out " + Path("p"), "nothing keeps the artifact"},
            Case{sample + "--bits 3", "--bits and --plan-out FILE go together"},
            Case{sample + "--bits warm=3,4 --plan-out " + Path("p"), "either all for a tier or none"},
            Case{sample + "--bits x --plan-out " + Path("p"), "--bits x is not BITS or TIER=BITS"},
@@ -252,7 +227,7 @@ TEST_F(CommandTest, WrongCommandLinesSayWhatIsWrong) {
   Outcome gradients = RunFirn("calibrate " + capture + " --measure gradient --errors-out " + Path("e"));
   EXPECT_EQ(gradients.code, 2);
   EXPECT_THAT(gradients.text, HasSubstr("layer 0: gradients of 0 tokens of 64 are captured"));
-  Outcome cheap = RunFirn("calibrate " + capture + " --bits 2 --plan-out " + Path("p"));
+  Outcome cheap = RunFirn("calibrate " + capture + " --bits 2 --plan-out " + Path("p") + " --out " + Path("k"));
   EXPECT_EQ(cheap.code, 2);
   EXPECT_THAT(cheap.text, HasSubstr("2 bits a value; 2.375 with the coarsest precision of everything"));
 }

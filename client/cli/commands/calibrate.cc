@@ -12,6 +12,7 @@
 #include "client/cli/calibrate/options.h"
 #include "client/cli/calibrate/plan.h"
 #include "client/cli/commands/commands.h"
+#include "client/cli/support/artifact_output.h"
 #include "client/cli/support/output.h"
 #include "client/cpp/tensor/output_file.h"
 #include "firnkv/plan_file.h"
@@ -58,10 +59,10 @@ class CalibrateCommand {
 
  private:
   absl::Status CheckOutputs();
+  absl::Status CheckBalanceIsKept(const CalibrationSettings& settings) const;
   absl::StatusOr<std::vector<PlanFileOut>> Plans(const CalibrationResult& result, const CalibrationSettings& settings,
                                                  const std::vector<Capture>& captures);
   absl::StatusOr<HeadErrorTable> Errors(const CalibrationResult& result, const CalibrationSettings& settings);
-  absl::Status WriteArtifact(Context* context, const Artifact& artifact, const std::string& path);
   void Print(Context* context, const CalibrationResult& result, const std::vector<PlanFileOut>& plans) const;
 
   bool survey_wanted() const {
@@ -157,13 +158,6 @@ absl::StatusOr<std::vector<PlanFileOut>> CalibrateCommand::Plans(const Calibrati
     plans.back().tiers.push_back({budget.tier, std::move(allocation)});
   }
   auto digest = firnkv::Digest::FromHex(keys_->digest().Hex());
-  bool names_it = PlanOf(settings, plans.front().tiers, digest).balance_artifact.has_value();
-  if (names_it && out_.empty() && !register_) {
-    return InvalidArgument(
-        "--plan-out {}: the plan names the artifact of keys by its digest, and nothing keeps the artifact; add "
-        "--register, --out FILE or both",
-        plan_out_);
-  }
   for (const PlanFileOut& plan : plans) {
     std::string toml = firnkv::PrintPlan(PlanOf(settings, plan.tiers, digest));
     FIRN_RETURN_IF_ERROR(WriteOutputFile(plan.path, {AsBytes(toml)}));
@@ -171,13 +165,16 @@ absl::StatusOr<std::vector<PlanFileOut>> CalibrateCommand::Plans(const Calibrati
   return plans;
 }
 
-absl::Status CalibrateCommand::WriteArtifact(Context* context, const Artifact& artifact, const std::string& path) {
-  if (!path.empty()) FIRN_RETURN_IF_ERROR(WriteOutputFile(path, {ByteSpan(artifact.serialized())}));
-  if (!register_) return absl::OkStatus();
-  FIRN_ASSIGN_OR_RETURN(firnkv::Client * client, context->Connect());
-  FIRN_ASSIGN_OR_RETURN(firnkv::Digest registered, client->PutArtifact(AsText(artifact.serialized())));
-  if (registered.Hex() == artifact.digest().Hex()) return absl::OkStatus();
-  return InternalError("the daemon named the artifact {}; {} expected", registered.Hex(), artifact.digest().Hex());
+// A plan of balanced keys names the artifact of keys by its digest.
+absl::Status CalibrateCommand::CheckBalanceIsKept(const CalibrationSettings& settings) const {
+  if (!settings.keys.balance) {
+    return InvalidArgument("a plan of balanced keys needs their balance: not with these --key-sections");
+  }
+  if (!out_.empty() || register_) return absl::OkStatus();
+  return InvalidArgument(
+      "--plan-out {}: the plan names the artifact of keys by its digest, and nothing keeps the artifact; add "
+      "--register, --out FILE or both",
+      plan_out_);
 }
 
 absl::StatusOr<int> CalibrateCommand::Run(Context* context) {
@@ -193,8 +190,8 @@ absl::StatusOr<int> CalibrateCommand::Run(Context* context) {
   CalibrationRun run;
   FIRN_ASSIGN_OR_RETURN(run.settings, options_.Settings(captures, values, survey_wanted()));
   if (!bits_.empty() && run.settings.code != LadderOrIntegers::kIntegers &&
-      run.settings.key_method == KeyMethod::kBalancedRotated && !run.settings.keys.balance) {
-    return InvalidArgument("a plan of balanced keys needs their balance: not with these --key-sections");
+      run.settings.key_method == KeyMethod::kBalancedRotated) {
+    FIRN_RETURN_IF_ERROR(CheckBalanceIsKept(run.settings));
   }
   run.state_path = resume_;
   Progress progress("calibrate", captures[0].layers().size(), !context->quiet, "layers");
@@ -206,8 +203,8 @@ absl::StatusOr<int> CalibrateCommand::Run(Context* context) {
   FIRN_ASSIGN_OR_RETURN(keys_, result.Keys());
   FIRN_ASSIGN_OR_RETURN(values_, result.Values());
   FIRN_ASSIGN_OR_RETURN(std::vector<PlanFileOut> plans, Plans(result, run.settings, captures));
-  FIRN_RETURN_IF_ERROR(WriteArtifact(context, *keys_, out_));
-  if (values_ != nullptr) FIRN_RETURN_IF_ERROR(WriteArtifact(context, *values_, out_values_));
+  FIRN_RETURN_IF_ERROR(DeliverArtifact(context, *keys_, out_, register_));
+  if (values_ != nullptr) FIRN_RETURN_IF_ERROR(DeliverArtifact(context, *values_, out_values_, register_));
   Print(context, result, plans);
   return kExitOk;
 }

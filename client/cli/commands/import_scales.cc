@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "client/cli/commands/commands.h"
+#include "client/cli/support/artifact_output.h"
 #include "client/cli/support/kv_scales.h"
 #include "client/cli/support/numbers.h"
 #include "client/cpp/plan/plan_words.h"
@@ -55,14 +56,8 @@ struct ImportCommand {
                                                            .scales = values,
                                                            .codebooks = {},
                                                            .rope = {}}));
-    std::string_view serialized = AsText(artifact->serialized());
-    if (!out.empty()) FIRN_RETURN_IF_ERROR(WriteOutputFile(out, {AsBytes(serialized)}));
-    std::string name = artifact->digest().Hex();
-    if (!register_them) return name;
-    FIRN_ASSIGN_OR_RETURN(firnkv::Client * client, context->Connect());
-    FIRN_ASSIGN_OR_RETURN(firnkv::Digest registered, client->PutArtifact(serialized));
-    if (registered.Hex() == name) return name;
-    return InternalError("the daemon named the artifact {}; {} expected", registered.Hex(), name);
+    FIRN_RETURN_IF_ERROR(DeliverArtifact(context, *artifact, out, register_them));
+    return artifact->digest().Hex();
   }
 
   absl::StatusOr<int> Run(Context* context) const {
@@ -105,24 +100,24 @@ struct ImportCommand {
 
 void AddImportScales(CLI::App* app, Context* context, int* code) {
   auto command = std::make_shared<ImportCommand>();
-  CLI::App* import = app->add_subcommand(
+  CLI::App* scales = app->add_subcommand(
       "import-scales", "Makes artifacts of a checkpoint's calibrated KV-cache scales; prints their names");
-  import->add_option("files", command->files, "Checkpoint folder, .safetensors, index.json, or JSON of scales")
+  scales->add_option("files", command->files, "Checkpoint folder, .safetensors, index.json, or JSON of scales")
       ->required();
-  import->add_option("--config", command->config, "The model's config.json (default: the one beside the files)");
-  import->add_option("--kv-heads", command->kv_heads, "KV heads of the model")->check(WholeNumber<uint32_t>());
-  import->add_option("--head-dim", command->head_dim, "Channels of a head")->check(WholeNumber<uint32_t>());
-  import->add_option("--v-head-dim", command->v_head_dim, "Channels of a head of V, where they differ")
+  scales->add_option("--config", command->config, "The model's config.json (default: the one beside the files)");
+  scales->add_option("--kv-heads", command->kv_heads, "KV heads of the model")->check(WholeNumber<uint32_t>());
+  scales->add_option("--head-dim", command->head_dim, "Channels of a head")->check(WholeNumber<uint32_t>());
+  scales->add_option("--v-head-dim", command->v_head_dim, "Channels of a head of V, where they differ")
       ->check(WholeNumber<uint32_t>());
-  import->add_option("--layers", command->layers, "Layers to take, as in 0-31 (default: from 0 to the last)");
-  import->add_flag("--reciprocal", command->reciprocal, "The files hold 1/scale: what values are multiplied with");
-  import->add_option("--out-keys", command->out_keys, "Write the artifact of keys to this file");
-  import->add_option("--out-values", command->out_values, "Write the artifact of values to this file");
-  import->add_flag("--register", command->register_them, "Hand both artifacts to the daemon");
-  import->callback([=] {
+  scales->add_option("--layers", command->layers, "Layers to take, as in 0-31 (default: from 0 to the last)");
+  scales->add_flag("--reciprocal", command->reciprocal, "The files hold 1/scale: what values are multiplied with");
+  scales->add_option("--out-keys", command->out_keys, "Write the artifact of keys to this file");
+  scales->add_option("--out-values", command->out_values, "Write the artifact of values to this file");
+  scales->add_flag("--register", command->register_them, "Hand both artifacts to the daemon");
+  scales->callback([=] {
     auto result = command->Run(context);
-  *code = result.ok() ? *result : context->Report(result.status());
-});
-}  // namespace firn::cli
+    *code = result.ok() ? *result : context->Report(result.status());
+  });
+}
 
 }  // namespace firn::cli
