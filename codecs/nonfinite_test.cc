@@ -1,9 +1,10 @@
 // NaN and Inf are found wherever they are, in every type, however the run is cut into spans; nothing else is taken for
-// one.
+// one. And what was finite stays finite, however a row is coded.
 #include <gtest/gtest.h>
 
 #include "base/status.h"
 #include "codecs/block_codec.h"
+#include "codecs/rules_test_util.h"
 
 namespace firn {
 namespace {
@@ -57,6 +58,45 @@ TEST(NonFinite, C06_found_at_every_place_and_never_elsewhere) {
         set(at, type.special[(at + cut) % type.special.size()]);
         ASSERT_TRUE(NonFinite(type.dtype, k, cut)) << DTypeName(type.dtype) << " at " << at << " cut at " << cut;
         set(at, was);
+      }
+    }
+  }
+}
+
+// Values near the end of BF16's range, alone and in rows full of them, which rotating back adds up.
+TEST(NonFinite, WhatWasFiniteStaysFinite) {
+  BlockShape shape{.layers = 1, .heads = 2, .k_width = 64, .v_width = 64, .tokens = 20};
+  std::vector<std::pair<std::string, EncodeSpec>> specs;
+  TestArtifacts artifacts;
+  for (const RuleCase& c : RuleCases()) specs.emplace_back(c.name, RuleSpec(c, shape, &artifacts));
+  auto balance = artifacts.Add(MakeBalance(shape, 3));
+  for (PrecisionClass c : {PrecisionClass::k8Bit, PrecisionClass::k4Bit, PrecisionClass::k2Bit}) {
+    for (Ladder ladder : {Ladder::kMinMax, Ladder::kGain, Ladder::kTrellis}) {
+      for (KeyMethod method : {KeyMethod::kPerChannel, KeyMethod::kBalancedRotated, KeyMethod::kRotated}) {
+        EncodeSpec spec = Spec(c, c, method, balance);
+        spec.ladder = ladder;
+        specs.emplace_back(fmt::format("ladder {} method {} at {}", static_cast<int>(ladder), static_cast<int>(method),
+                                       PrecisionClassName(c)),
+                           spec);
+      }
+    }
+  }
+  for (float large : {1e30f, 1e36f, 1.6e38f, 3.2e38f}) {
+    for (uint32_t stride : {1u, 37u, 1000000u}) {
+      RawBlock raw = MakeBlock(shape, DType::kBf16, 5);
+      for (Part part : kParts) {
+        for (uint64_t i = 0; i < shape.part(part).values(); i += stride) raw.Set(part, i, i % 3 == 1 ? -large : large);
+      }
+      EncodedBlock source = raw.Wrap();
+      for (const auto& [name, spec] : specs) {
+        SCOPED_TRACE(fmt::format("{}, every {}th value {}", name, stride, large));
+        auto encoded = EncodeToHeap(source, spec, artifacts);
+        ASSERT_TRUE(encoded.ok()) << encoded.status();
+        auto decoded = DecodeFloats(*encoded, artifacts);
+        ASSERT_TRUE(decoded.ok()) << decoded.status();
+        for (Part part : kParts) {
+          for (float value : decoded->part(part)) ASSERT_TRUE(std::isfinite(value));
+        }
       }
     }
   }

@@ -43,7 +43,7 @@ class PartEncoder {
         rows_.SelectHead(layer, head);
         CopyExactRows(layer, head);
         if (geometry_.layer_scope()) {
-          GatherHead(layer, head);
+          GatherHead(layer, head, survey ? &found : nullptr);
         } else {
           EncodeHead(layer, head, survey ? &found : nullptr);
         }
@@ -116,8 +116,9 @@ class PartEncoder {
       tile.source = values;
       tile.in = rows_.type();
       if (conditioner_.active()) {
-        tile.source =
-            reinterpret_cast<const uint8_t*>(conditioner_.Forward(values, rows_.type(), transform, token, tile.tokens));
+        const float* conditioned = conditioner_.Forward(values, rows_.type(), transform, token, tile.tokens);
+        if (survey != nullptr) survey->out_of_range |= !conditioner_.CanComeBack(conditioned, tile.tokens);
+        tile.source = reinterpret_cast<const uint8_t*>(conditioned);
         tile.in = DType::kFp32;
       }
       BeginRuns(layer, head, token, &tile);
@@ -129,7 +130,7 @@ class PartEncoder {
   }
 
   // Takes a head's rows into the layer that will be encoded whole.
-  void GatherHead(uint32_t layer, uint32_t head) {
+  void GatherHead(uint32_t layer, uint32_t head, Survey* survey) {
     uint32_t coded = geometry_.coded_tokens();
     if (coded == 0) return;
     uint64_t head_values = uint64_t{coded} * geometry_.shape().width;
@@ -139,8 +140,9 @@ class PartEncoder {
                   reinterpret_cast<uint8_t*>(layer_values_.data() + head * head_values));
     if (!conditioner_.active()) return;
     layer_rows_.resize(layer_values_.size());
-    conditioner_.ForwardTo(values, rows_.type(), transform_.For(layer, head), 0, coded,
-                           layer_rows_.data() + head * head_values);
+    float* conditioned = layer_rows_.data() + head * head_values;
+    conditioner_.ForwardTo(values, rows_.type(), transform_.For(layer, head), 0, coded, conditioned);
+    if (survey != nullptr) survey->out_of_range |= !conditioner_.CanComeBack(conditioned, coded);
   }
 
   void EncodeLayer(uint32_t layer, Survey* survey) {

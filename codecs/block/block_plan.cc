@@ -113,8 +113,9 @@ absl::StatusOr<Survey> SurveyPart(const EncodedBlock& source, const RecordHeader
         tile.source = rows.Rows(token, tile.tokens);
         tile.in = rows.type();
         if (conditioner.active()) {
-          tile.source = reinterpret_cast<const uint8_t*>(
-              conditioner.Forward(tile.source, rows.type(), channels, token, tile.tokens));
+          const float* conditioned = conditioner.Forward(tile.source, rows.type(), channels, token, tile.tokens);
+          survey.out_of_range |= !conditioner.CanComeBack(conditioned, tile.tokens);
+          tile.source = reinterpret_cast<const uint8_t*>(conditioned);
           tile.in = DType::kFp32;
         }
         survey.Join(geometry.row().survey(tile));

@@ -1,5 +1,8 @@
 #include "codecs/block/conditioner.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "codecs/nested/nested_format.h"
 #include "codecs/numeric/convert.h"
 
@@ -37,6 +40,13 @@ void Conditioner::ForwardTo(const uint8_t* rows, DType in, const ChannelTransfor
                             uint32_t tokens, float* target) const {
   ConvertValues(rows, in, uint64_t{tokens} * width_, DType::kFp32, reinterpret_cast<uint8_t*>(target));
   if (active_) ConditionRows(With(transform), first_token, tokens, target);
+}
+
+bool Conditioner::CanComeBack(const float* rows, uint32_t tokens) const {
+  if (rotation_ == 1) return true;
+  float largest = 0;
+  for (uint64_t i = 0; i < uint64_t{tokens} * width_; ++i) largest = std::max(largest, std::fabs(rows[i]));
+  return largest <= nested::RangeMaxOf(rotation_);
 }
 
 void Conditioner::Backward(float* rows, const ChannelTransform& transform, uint32_t first_token,

@@ -39,6 +39,8 @@ class Conditioner {
   // The same into `target`, which has room for whole rows.
   void ForwardTo(const uint8_t* rows, DType in, const ChannelTransform& transform, uint32_t first_token,
                  uint32_t tokens, float* target) const;
+  // Whether rows that came of Forward can be rotated back without passing what FP32 holds.
+  bool CanComeBack(const float* rows, uint32_t tokens) const;
   // In place.
   void Backward(float* rows, const ChannelTransform& transform, uint32_t first_token, uint32_t tokens) const;
   // What the codec is given where rows have been through the transform already.

@@ -21,6 +21,8 @@ inline constexpr float kSteps = 240.0f;
 
 // Ranges and values beyond this are left to identity coding: FP32 arithmetic on them could overflow.
 inline constexpr float kRangeMax = 3.3e38f;
+// The same of values that decoding adds up again, so many at a time.
+inline float RangeMaxOf(uint32_t rotation) { return kRangeMax / static_cast<float>(rotation); }
 
 inline uint64_t TwoBitRowBytes(uint32_t width) { return (uint64_t{width} + 3) / 4; }
 inline uint64_t FourBitRowBytes(uint32_t width) { return (uint64_t{width} + 1) / 2; }
@@ -75,10 +77,10 @@ inline GroupScale ScaleOf(float lowest, float highest, MetaType type) {
 }
 
 // Whether ScaleOf with this type loses nothing that a wider type would keep.
-inline Survey SurveyGroup(float lowest, float highest, MetaType type) {
+inline Survey SurveyGroup(float lowest, float highest, MetaType type, float range_max = kRangeMax) {
   Survey survey;
   float range = highest - lowest;
-  if (!(range <= kRangeMax && std::fabs(lowest) <= kRangeMax && std::fabs(highest) <= kRangeMax)) {
+  if (!(range <= range_max && std::fabs(lowest) <= range_max && std::fabs(highest) <= range_max)) {
     survey.out_of_range = true;
     return survey;
   }
@@ -102,7 +104,7 @@ struct RowScreen {
     }
     bound_factor = scale_max * static_cast<float>(rotation) * 1.01f;
     small_factor = scale_min * std::sqrt(static_cast<float>(rotation));
-    limit = type == MetaType::kFp16 ? kHalfMax : kRangeMax / 2;
+    limit = type == MetaType::kFp16 ? kHalfMax : RangeMaxOf(rotation) / 2;
     small = type == MetaType::kFp16 ? 0x1p-6f : type == MetaType::kBf16 ? 0x1p-110f : 0.0f;
   }
   bool Suspicious(float magnitude_max) const {

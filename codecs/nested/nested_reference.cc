@@ -30,6 +30,10 @@ struct PlaneRows {
   }
 };
 
+uint32_t Rotation(const EncodeTile& tile) {
+  return (tile.coding->flags & PartCoding::kRotated) != 0 ? RotationSize(tile.width) : 1;
+}
+
 void TransformRow(const EncodeTile& tile, float* row) {
   const ChannelTransform& transform = tile.transform;
   for (uint32_t c = 0; c < tile.width; ++c) {
@@ -117,6 +121,7 @@ void EncodeChannelReference(const EncodeTile& tile) {
 void EncodeTokenReference(const EncodeTile& tile) {
   MetaType type = tile.coding->meta_type;
   uint32_t width = tile.width, meta_bytes = MetaValueBytes(type);
+  float range_max = RangeMaxOf(Rotation(tile));
   std::vector<float> values = SourceValues(tile);
   if (tile.survey != nullptr) tile.survey->non_finite |= !AllFinite(values);
   std::vector<uint8_t> codes(width);
@@ -128,7 +133,7 @@ void EncodeTokenReference(const EncodeTile& tile) {
     for (uint32_t first = 0; first < width; first += tile.coding->group) {
       uint32_t count = std::min<uint32_t>(tile.coding->group, width - first);
       Range range = RangeAlongRow(row + first, count);
-      if (tile.survey != nullptr) tile.survey->Join(SurveyGroup(range.lowest, range.highest, type));
+      if (tile.survey != nullptr) tile.survey->Join(SurveyGroup(range.lowest, range.highest, type, range_max));
       GroupScale scale = ScaleOf(range.lowest, range.highest, type);
       WriteMeta(meta, scale.minimum, type);
       WriteMeta(meta + meta_bytes, scale.step, type);
@@ -202,7 +207,7 @@ Survey SurveyTokenReference(const EncodeTile& tile) {
   Survey survey;
   survey.non_finite = !AllFinite(values);
   if (survey.non_finite) return survey;
-  uint32_t rotation = (tile.coding->flags & PartCoding::kRotated) != 0 ? RotationSize(tile.width) : 1;
+  uint32_t rotation = Rotation(tile);
   RowScreen screen(tile.transform, tile.width, rotation, tile.coding->meta_type);
   for (uint32_t t = 0; t < tile.tokens; ++t) {
     float* row = values.data() + uint64_t{t} * tile.width;
@@ -213,7 +218,7 @@ Survey SurveyTokenReference(const EncodeTile& tile) {
     for (uint32_t first = 0; first < tile.width; first += tile.coding->group) {
       uint32_t count = std::min<uint32_t>(tile.coding->group, tile.width - first);
       Range range = RangeAlongRow(row + first, count);
-      survey.Join(SurveyGroup(range.lowest, range.highest, tile.coding->meta_type));
+      survey.Join(SurveyGroup(range.lowest, range.highest, tile.coding->meta_type, RangeMaxOf(rotation)));
     }
   }
   return survey;

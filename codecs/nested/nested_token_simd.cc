@@ -165,7 +165,8 @@ template <class In>
 HWY_INLINE void JoinSurvey(In in, const typename In::Lane* source, uint32_t count, const RowShape& shape,
                            const float* lowest, const float* highest, const EncodeTile& tile) {
   const float magnitude_max = MagnitudeMax(in, source, size_t{count} * shape.width);
-  Survey survey = SurveyRanges(tile.coding->meta_type, size_t{count} * shape.groups, lowest, highest);
+  Survey survey = SurveyRanges(tile.coding->meta_type, size_t{count} * shape.groups, lowest, highest,
+                               nested::RangeMaxOf(shape.rotation));
   survey.out_of_range |= survey.non_finite;
   survey.non_finite = !(magnitude_max < std::numeric_limits<float>::infinity());
   tile.survey->Join(survey);
@@ -337,7 +338,7 @@ Survey SurveyTokenFrom(In in, const EncodeTile& tile) {
       const uint32_t start = g * shape.group;
       RangeAlongRow(row.data() + start, std::min(shape.group, shape.width - start), &lowest[g], &highest[g]);
     }
-    Survey of_row = SurveyRanges(type, shape.groups, lowest.data(), highest.data());
+    Survey of_row = SurveyRanges(type, shape.groups, lowest.data(), highest.data(), nested::RangeMaxOf(shape.rotation));
     // Finite values whose sums are not: out of range, not NaN in the source.
     of_row.out_of_range |= of_row.non_finite;
     of_row.non_finite = false;

@@ -113,10 +113,11 @@ HWY_INLINE void ScalesOf(Meta meta, MetaType type, size_t count, float* HWY_REST
 }
 
 // nested::SurveyGroup of `count` groups, joined, after a check that all are finite.
-HWY_INLINE Survey SurveyRanges(MetaType type, size_t count, const float* lowest, const float* highest) {
+HWY_INLINE Survey SurveyRanges(MetaType type, size_t count, const float* lowest, const float* highest,
+                               float largest = nested::kRangeMax) {
   Survey survey;
   const hn::ScalableTag<float> df;
-  const auto range_max = hn::Set(df, nested::kRangeMax);
+  const auto range_max = hn::Set(df, largest);
   const auto small = hn::Set(df, nested::StepMin(type));
   const auto steps = hn::Set(df, nested::kSteps);
   const float half_max = type == MetaType::kFp16 ? kHalfMax : std::numeric_limits<float>::infinity();
