@@ -1,7 +1,7 @@
 # format: rewrites the sources; format-check: says what it would change; lint: clang-tidy over every source of this build.
 include(ProcessorCount)
 ProcessorCount(cores)
-set(sources "git ls-files '*.h' '*.cc'")
+set(sources "git ls-files '*.h' '*.cc' '*.cu' '*.cuh'")
 add_custom_target(format
   COMMAND sh -c "${sources} | xargs clang-format -i"
   WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} VERBATIM)

@@ -1,0 +1,230 @@
+// The kernels' bytes a second (read and written) beside a device-to-device copy's, in one run: one line a figure,
+// `ratio NAME OURS REFERENCE RATIO`, GB/s, medians.
+//
+//   kernel_bench [NAME PART]    only figures whose names contain PART
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "codecs/numeric/float_formats.h"
+#include "kernels/checksum.h"
+#include "kernels/device_memory.h"
+#include "kernels/fp8.h"
+#include "kernels/nested.h"
+
+namespace firn::kernels {
+namespace {
+
+constexpr uint32_t kLayers = 32, kHeads = 8, kTokens = 64;
+constexpr uint64_t kSourceBytes = uint64_t{1} << 30;  // Many times the L2 cache.
+constexpr int kRounds = 21;
+
+void CheckCuda(cudaError_t error) {
+  if (error == cudaSuccess) return;
+  std::fprintf(stderr, "CUDA: %s (%d)\n", cudaGetErrorString(error), static_cast<int>(error));
+  std::exit(1);
+}
+void CheckOk(const absl::Status& status) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+  std::exit(1);
+}
+
+// The median time of one round, in seconds, after three that do not count.
+double Seconds(const std::function<void()>& round) {
+  cudaEvent_t begin, end;
+  CheckCuda(cudaEventCreate(&begin));
+  CheckCuda(cudaEventCreate(&end));
+  std::vector<double> times;
+  for (int i = -3; i < kRounds; ++i) {
+    CheckCuda(cudaEventRecord(begin));
+    round();
+    CheckCuda(cudaEventRecord(end));
+    CheckCuda(cudaEventSynchronize(end));
+    float milliseconds = 0;
+    CheckCuda(cudaEventElapsedTime(&milliseconds, begin, end));
+    if (i >= 0) times.push_back(milliseconds / 1e3);
+  }
+  CheckCuda(cudaEventDestroy(begin));
+  CheckCuda(cudaEventDestroy(end));
+  std::nth_element(times.begin(), times.begin() + kRounds / 2, times.end());
+  return times[kRounds / 2];
+}
+
+// Normal values: 32 MiB of them, over and over.
+DeviceMemory NormalValues(bool bf16) {
+  constexpr uint64_t kMade = uint64_t{16} << 20;
+  std::mt19937_64 rng(1);
+  std::normal_distribution<float> normal;
+  std::vector<uint16_t> values(kMade);
+  for (uint64_t i = 0; i < kMade; ++i) {
+    values[i] = bf16 ? FloatToBfloat(normal(rng)) : FloatToHalf(normal(rng));
+  }
+  DeviceMemory memory(kSourceBytes);
+  for (uint64_t at = 0; at < kSourceBytes; at += kMade * 2) {
+    CheckCuda(cudaMemcpy(memory.as<uint8_t>() + at, values.data(), kMade * 2, cudaMemcpyHostToDevice));
+  }
+  return memory;
+}
+
+class Bench {
+ public:
+  explicit Bench(std::string filter)
+      : filter_(std::move(filter)), source_(NormalValues(false)), target_(kSourceBytes), runs_(kSourceBytes) {
+    copy_ = 2.0 * kSourceBytes / Seconds([&] {
+              CheckCuda(cudaMemcpyAsync(target_.as<uint8_t>(), source_.as<uint8_t>(), kSourceBytes,
+                                        cudaMemcpyDeviceToDevice));
+            });
+    std::printf("device-to-device copy of 1 GiB: %.0f GB/s read and written\n", copy_ / 1e9);
+  }
+
+  void Run() {
+    for (uint32_t width : {64u, 128u, 256u}) {
+      for (bool rotated : {false, true}) {
+        for (bool balanced : {false, true}) {
+          for (bool paged : {false, true}) {
+            if (paged && (width != 128 || rotated != balanced)) continue;
+            Nested({.width = width, .rotated = rotated, .balanced = balanced, .paged = paged});
+          }
+        }
+      }
+      Nested({.per_channel = true, .width = width});
+      Fp8(width);
+    }
+    for (uint32_t width : {80u, 96u, 112u, 192u, 576u}) Nested({.width = width, .rotated = true});
+    Nested({.per_channel = true, .width = 96});
+    Checksums();
+    std::printf("device-to-device copy after: %.0f GB/s\n",
+                2e-9 * kSourceBytes / Seconds([&] {
+                  CheckCuda(cudaMemcpyAsync(target_.as<uint8_t>(), source_.as<uint8_t>(), kSourceBytes,
+                                            cudaMemcpyDeviceToDevice));
+                }));
+  }
+
+ private:
+  struct Kind {
+    bool per_channel = false;
+    uint32_t width = 128;
+    bool rotated = false, balanced = false, paged = false;
+  };
+
+  void Report(const std::string& name, uint64_t bytes, const std::function<void()>& round) {
+    if (name.find(filter_) == std::string::npos) return;
+    double rate = static_cast<double>(bytes) / Seconds(round);
+    std::printf("ratio %-44s %6.0f %6.0f %.2f\n", name.c_str(), rate / 1e9, copy_ / 1e9, rate / copy_);
+    std::fflush(stdout);
+  }
+
+  RowsView Rows(uint8_t* memory, uint32_t width, bool paged) const {
+    RowsView rows;
+    rows.base = memory;
+    if (paged) {
+      // As paged attention keeps them: pages of 16 tokens, heads within a token, one pool a layer.
+      rows.page_tokens = 16, rows.pages_per_block = kTokens / 16;
+      rows.head_stride = width, rows.token_stride = int64_t{kHeads} * width;
+      rows.page_stride = rows.token_stride * 16;
+      rows.layer_stride = rows.page_stride * rows.pages_per_block * Blocks(width);
+      return rows;
+    }
+    rows.page_tokens = kTokens;
+    rows.token_stride = width, rows.head_stride = int64_t{kTokens} * width;
+    rows.layer_stride = rows.head_stride * kHeads, rows.page_stride = rows.layer_stride * kLayers;
+    return rows;
+  }
+  static uint32_t Blocks(uint32_t width) {
+    return static_cast<uint32_t>(kSourceBytes / (uint64_t{kLayers} * kHeads * kTokens * width * 2));
+  }
+
+  void Nested(const Kind& kind) {
+    uint32_t blocks = Blocks(kind.width);
+    NestedJob job;
+    job.per_channel = kind.per_channel;
+    job.blocks = blocks, job.layers = kLayers, job.heads = kHeads, job.tokens = kTokens, job.width = kind.width;
+    job.group = static_cast<uint16_t>(kind.per_channel ? 64 : kind.width);
+    job.rotated = kind.rotated;
+    DeviceMemory mean, scale;
+    if (kind.balanced) {
+      std::vector<float> ones(uint64_t{kLayers} * kHeads * kind.width, 0.125f);
+      mean = DeviceMemory(ones), scale = DeviceMemory(ones);
+      job.transform = {mean.as<float>(), scale.as<float>(), scale.as<float>(), 1.0f};
+    } else {
+      job.transform.uniform_scale = kind.rotated ? 0.125f : 1.0f;
+    }
+    DeviceMemory survey(std::vector<uint32_t>(blocks, 0));
+    job.survey = survey.as<uint32_t>();
+    uint64_t rows = uint64_t{blocks} * kLayers * kHeads * kTokens;
+    uint64_t block_rows = uint64_t{kLayers} * kHeads * kTokens;
+    uint64_t pair_bytes = block_rows * ((kind.width + 3) / 4), nibble_bytes = block_rows * ((kind.width + 1) / 2);
+    uint64_t meta_bytes = kind.per_channel ? uint64_t{kLayers} * kHeads * kind.width * 4 : block_rows * 4;
+    uint8_t* at = runs_.as<uint8_t>();
+    auto place = [&](uint64_t bytes) {
+      RunView run;
+      run.base = at, run.block_stride = bytes;
+      at += bytes * blocks;
+      return run;
+    };
+    job.meta_run = place(meta_bytes), job.p2 = place(pair_bytes), job.p4 = place(pair_bytes);
+    job.p8 = place(nibble_bytes);
+    std::string name = std::string(kind.per_channel ? "channel" : "token") + (kind.balanced ? "_balanced" : "") +
+                       (kind.rotated ? "_rotated" : "") + (kind.paged ? "_paged" : "") + "_" +
+                       std::to_string(kind.width);
+    const RunView p4 = job.p4, p8 = job.p8;
+    for (PrecisionClass precision : {PrecisionClass::k8Bit, PrecisionClass::k4Bit, PrecisionClass::k2Bit}) {
+      uint64_t bytes = rows * kind.width * 2 + meta_bytes * blocks + pair_bytes * blocks;
+      if (precision >= PrecisionClass::k4Bit) bytes += pair_bytes * blocks;
+      if (precision >= PrecisionClass::k8Bit) bytes += nibble_bytes * blocks;
+      job.precision = precision;
+      job.p4 = precision >= PrecisionClass::k4Bit ? p4 : RunView{};
+      job.p8 = precision >= PrecisionClass::k8Bit ? p8 : RunView{};
+      std::string suffix = "_" + std::string(PrecisionClassName(precision));
+      job.rows = Rows(source_.as<uint8_t>(), kind.width, kind.paged);
+      Report("encode_" + name + suffix, bytes, [&] { CheckOk(EncodeNested(job, nullptr)); });
+      job.rows = Rows(target_.as<uint8_t>(), kind.width, kind.paged);
+      Report("decode_" + name + suffix, bytes, [&] { CheckOk(DecodeNested(job, nullptr)); });
+    }
+  }
+
+  void Fp8(uint32_t width) {
+    uint32_t blocks = Blocks(width);
+    Fp8Job job;
+    job.blocks = blocks, job.layers = kLayers, job.heads = kHeads, job.tokens = kTokens, job.width = width;
+    uint64_t codes = uint64_t{kLayers} * kHeads * kTokens * width, scales = uint64_t{kLayers} * kHeads * 4;
+    job.codes.base = runs_.as<uint8_t>(), job.codes.block_stride = codes;
+    job.meta_run.base = runs_.as<uint8_t>() + codes * blocks, job.meta_run.block_stride = scales;
+    uint64_t bytes = (codes * 3 + scales) * blocks;
+    job.rows = Rows(source_.as<uint8_t>(), width, false);
+    std::string suffix = "_" + std::to_string(width);
+    Report("encode_fp8" + suffix, bytes, [&] { CheckOk(EncodeFp8(job, nullptr)); });
+    job.rows = Rows(target_.as<uint8_t>(), width, false);
+    Report("decode_fp8" + suffix, bytes, [&] { CheckOk(DecodeFp8(job, nullptr)); });
+  }
+
+  // A copy's reference counts each byte twice; a check reads it once.
+  void Checksums() {
+    for (uint64_t check_bytes : {16384u, 32768u, 65536u, 524288u}) {
+      ChecksumJob job;
+      job.run_bytes = 524288, job.check_bytes = check_bytes;
+      job.blocks = static_cast<uint32_t>(kSourceBytes / job.run_bytes);
+      job.run.base = source_.as<uint8_t>(), job.run.block_stride = job.run_bytes;
+      uint64_t checks = job.checks_per_block() * job.blocks;
+      DeviceMemory seeds(std::vector<uint64_t>(checks, 12345)), out(checks * 8);
+      job.seeds = seeds.as<uint64_t>(), job.checks = out.as<uint64_t>();
+      Report("checksum_of_" + std::to_string(check_bytes), kSourceBytes, [&] { CheckOk(ChecksumRuns(job, nullptr)); });
+    }
+  }
+
+  const std::string filter_;
+  DeviceMemory source_, target_, runs_;
+  double copy_ = 0;
+};
+
+}  // namespace
+}  // namespace firn::kernels
+
+int main(int argc, char** argv) {
+  firn::kernels::Bench(argc > 1 ? argv[1] : "").Run();
+  return 0;
+}

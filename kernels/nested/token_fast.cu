@@ -1,0 +1,324 @@
+// Per token, for rows of 32 * kLanes channels: a lane has 32 of them, and everything of a row happens in registers.
+#include <algorithm>
+
+#include "kernels/device/hadamard.cuh"
+#include "kernels/device/nested_planes.cuh"
+#include "kernels/device/nested_scale.cuh"
+#include "kernels/nested/launch.h"
+
+namespace firn::kernels {
+namespace {
+
+constexpr uint32_t kThreads = 256;
+
+// What is done to channels besides rotating them.
+enum class Scaling { kNone, kUniform, kArrays };
+
+// Blocks of threads that share a multiprocessor: as many as registers allow without spilling.
+constexpr int ResidentBlocks(bool encode, Scaling scaling) { return !encode && scaling == Scaling::kArrays ? 3 : 4; }
+
+// The rows that one lane works on: every so many-th, so that blocks of threads go through memory side by side. All
+// lanes of a warp make as many steps: beyond the last row they repeat it and write nothing.
+template <int kLanes>
+struct LaneRows {
+  static constexpr uint32_t kWidth = 32 * kLanes;
+  static constexpr uint32_t kQuarter = kWidth / 4;
+  static constexpr uint32_t kNibbleBytes = kWidth / 2;
+  const NestedLaunch& launch;
+  uint32_t lane, row, first, step, count;
+
+  __device__ explicit LaneRows(const NestedLaunch& of) : launch(of) {
+    lane = threadIdx.x % kLanes;
+    first = blockIdx.x * (kThreads / kLanes);
+    row = first + threadIdx.x / kLanes;
+    step = gridDim.x * (kThreads / kLanes);
+    count = launch.shape.rows();
+  }
+  __device__ bool valid() const { return row < count; }
+  __device__ bool last() const { return first + step >= count || first + step < step; }
+  __device__ void Advance() {
+    first += step;
+    row += step;
+  }
+};
+
+// Where one row and its codes lie.
+template <int kLanes, Places kPlaces>
+struct RowPlace {
+  uint32_t block, in_block, lane;
+
+  // Of the last row for those beyond.
+  __device__ __forceinline__ RowPlace(const LaneRows<kLanes>& rows, uint32_t row) : lane(rows.lane) {
+    row = min(row, rows.count - 1);
+    const BatchShape& shape = rows.launch.shape;
+    block = shape.by_block_rows.Quotient(row);
+    in_block = row - block * shape.block_rows();
+  }
+  template <typename Value>
+  __device__ __forceinline__ Value* Values(const NestedLaunch& launch) const {
+    const RowsView& rows = launch.job.rows;
+    if constexpr (kPlaces == Places::kLinear) {
+      return static_cast<Value*>(rows.base) + block * rows.page_stride + uint64_t{in_block} * (32 * kLanes) + lane * 8;
+    }
+    return RowOf<Value>(rows, launch.by_page, launch.shape.InBlockAt(block, in_block)) + lane * 8;
+  }
+  // Of a row of `row_bytes` bytes; runs have no more than 2^32 bytes.
+  __device__ __forceinline__ uint8_t* Run(const RunView& run, uint32_t row_bytes) const {
+    return RunBytesAt<kPlaces>(run, block, in_block * row_bytes);
+  }
+  __device__ __forceinline__ const float* Channels(const NestedLaunch& launch, const float* array) const {
+    return array + launch.shape.by_tokens.Quotient(in_block) * (32 * kLanes) + lane * 8;
+  }
+};
+
+__device__ __forceinline__ void Load8(const float* from, float (&to)[8]) {
+  float4 a = __ldg(reinterpret_cast<const float4*>(from)), b = __ldg(reinterpret_cast<const float4*>(from) + 1);
+  to[0] = a.x, to[1] = a.y, to[2] = a.z, to[3] = a.w, to[4] = b.x, to[5] = b.y, to[6] = b.z, to[7] = b.w;
+}
+
+struct RawRow {
+  uint4 quarters[4];
+};
+template <typename Value, int kLanes, Places kPlaces>
+__device__ __forceinline__ RawRow LoadRow(const LaneRows<kLanes>& rows, uint32_t row) {
+  const Value* source = RowPlace<kLanes, kPlaces>(rows, row).template Values<const Value>(rows.launch);
+  RawRow raw;
+#pragma unroll
+  for (int q = 0; q < 4; ++q) raw.quarters[q] = LoadOnce(source + q * LaneRows<kLanes>::kQuarter);
+  return raw;
+}
+
+// The values as they are rotated: centred, and scaled.
+template <typename Value, int kLanes, Scaling kScaling, Places kPlaces>
+__device__ __forceinline__ void ScaleRow(const LaneRows<kLanes>& rows, const RowPlace<kLanes, kPlaces>& place,
+                                         const RawRow& raw, float (&v)[32]) {
+  const NestedJob& job = rows.launch.job;
+#pragma unroll
+  for (int q = 0; q < 4; ++q) ToFloats8<Value>(raw.quarters[q], v + q * 8);
+  if constexpr (kScaling == Scaling::kArrays) {
+    const float* mean = place.Channels(rows.launch, job.transform.mean);
+    const float* scale = place.Channels(rows.launch, job.transform.encode_scale);
+#pragma unroll
+    for (int q = 0; q < 4; ++q) {
+      float m[8], a[8];
+      Load8(mean + q * LaneRows<kLanes>::kQuarter, m);
+      Load8(scale + q * LaneRows<kLanes>::kQuarter, a);
+#pragma unroll
+      for (int j = 0; j < 8; ++j) v[q * 8 + j] = (v[q * 8 + j] - m[j]) * a[j];
+    }
+  }
+  if constexpr (kScaling == Scaling::kUniform) {
+#pragma unroll
+    for (int i = 0; i < 32; ++i) v[i] *= job.transform.uniform_scale;
+  }
+}
+
+template <typename Value, int kLanes, Places kPlaces>
+__device__ __forceinline__ void EncodeRow(const LaneRows<kLanes>& rows, const RowPlace<kLanes, kPlaces>& place,
+                                          const float (&v)[32]) {
+  using Rows = LaneRows<kLanes>;
+  const NestedJob& job = rows.launch.job;
+  float lowest = v[0], highest = v[0];
+#pragma unroll
+  for (int i = 1; i < 32; ++i) {
+    lowest = MinOrNan(lowest, v[i]);
+    highest = fmaxf(highest, v[i]);
+  }
+#pragma unroll
+  for (int apart = 1; apart < kLanes; apart *= 2) {
+    lowest = MinOrNan(lowest, __shfl_xor_sync(0xFFFFFFFFu, lowest, apart));
+    highest = fmaxf(highest, __shfl_xor_sync(0xFFFFFFFFu, highest, apart));
+  }
+  lowest = lowest + 0.0f, highest = highest + 0.0f;  // A zero counts as +0.
+  GroupScale scale = ScaleOf<Value>(lowest, highest);
+  LaneCodes codes;
+#pragma unroll
+  for (int i = 0; i < 32; i += 4) {
+    uint32_t bits[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) bits[j] = CodeBits(v[i + j], scale.minimum, scale.inverse);
+    codes.words[i / 4] = JoinBytes(bits[0], bits[1], bits[2], bits[3]);
+  }
+  if (!rows.valid()) return;
+  if (rows.lane == 0) {
+    *reinterpret_cast<uint32_t*>(place.Run(job.meta_run, 4)) =
+        PairBits(ValueTraits<Value>::Nearest(scale.minimum), ValueTraits<Value>::Nearest(scale.step));
+    uint32_t found = SurveyOf<Value>(lowest, highest, rows.launch.rotation);
+    if (found != 0 && job.survey != nullptr) atomicOr(job.survey + place.block, found);
+  }
+  StoreOnce8(place.Run(job.p2, Rows::kQuarter) + rows.lane * 8, PackTopPair(codes));
+  if (job.p4.present()) StoreOnce8(place.Run(job.p4, Rows::kQuarter) + rows.lane * 8, PackSecondPair(codes));
+  if (job.p8.present()) {
+    uint8_t* nibbles = place.Run(job.p8, Rows::kNibbleBytes) + rows.lane * 8;
+    StoreOnce8(nibbles, PackNibbles(codes, 0));
+    StoreOnce8(nibbles + Rows::kQuarter, PackNibbles(codes, 1));
+  }
+}
+
+// The next row's values are asked for once this one's have left their registers, and after the arrays' have come: what
+// is asked for later waits for what was asked for before it.
+template <typename Value, int kLanes, bool kRotated, Scaling kScaling, Places kPlaces>
+__global__ void __launch_bounds__(kThreads, ResidentBlocks(true, kScaling))
+    EncodeToken(const __grid_constant__ NestedLaunch launch) {
+  LaneRows<kLanes> rows(launch);
+  RawRow raw = LoadRow<Value, kLanes, kPlaces>(rows, rows.row);
+  while (true) {
+    RowPlace<kLanes, kPlaces> place(rows, rows.row);
+    float v[32];
+    ScaleRow<Value, kLanes, kScaling>(rows, place, raw, v);
+    raw = LoadRow<Value, kLanes, kPlaces>(rows, rows.row + rows.step);
+    if constexpr (kRotated) RotateRow<kLanes>(v, rows.lane);
+    EncodeRow<Value, kLanes>(rows, place, v);
+    if (rows.last()) return;
+    rows.Advance();
+  }
+}
+
+struct RawCodes {
+  uint2 p2, p4, low, high;
+  uint32_t meta;
+};
+
+template <int kLanes, Places kPlaces>
+__device__ __forceinline__ RawCodes LoadCodes(const LaneRows<kLanes>& rows, uint32_t row) {
+  using Rows = LaneRows<kLanes>;
+  const NestedJob& job = rows.launch.job;
+  RowPlace<kLanes, kPlaces> place(rows, row);
+  RawCodes raw{};
+  raw.meta = __ldcs(reinterpret_cast<const uint32_t*>(place.Run(job.meta_run, 4)));
+  raw.p2 = LoadOnce8(place.Run(job.p2, Rows::kQuarter) + rows.lane * 8);
+  if (job.precision >= PrecisionClass::k4Bit) raw.p4 = LoadOnce8(place.Run(job.p4, Rows::kQuarter) + rows.lane * 8);
+  if (job.precision >= PrecisionClass::k8Bit) {
+    const uint8_t* nibbles = place.Run(job.p8, Rows::kNibbleBytes) + rows.lane * 8;
+    raw.low = LoadOnce8(nibbles);
+    raw.high = LoadOnce8(nibbles + Rows::kQuarter);
+  }
+  return raw;
+}
+
+template <typename Value>
+__device__ __forceinline__ void UnpackRow(PrecisionClass precision, const RawCodes& raw, float (&v)[32]) {
+  LaneCodes codes;
+  UnpackTopPair(raw.p2, &codes);
+  float offset = 8388608.0f - 24.0f;  // 2 bits: values are cell middles.
+  if (precision >= PrecisionClass::k4Bit) {
+    UnpackSecondPair(raw.p4, &codes);
+    offset = 8388608.0f;
+  }
+  if (precision >= PrecisionClass::k8Bit) {
+    UnpackNibbles(raw.low, 0, &codes);
+    UnpackNibbles(raw.high, 1, &codes);
+    offset = 8388616.0f;
+  }
+  float2 scale = ValueTraits<Value>::ToFloats(raw.meta);
+#pragma unroll
+  for (int i = 0; i < 32; ++i) v[i] = scale.x + scale.y * LevelFloat(codes.words[i / 4], i % 4, offset);
+}
+
+template <int kLanes, Scaling kScaling, Places kPlaces>
+__device__ __forceinline__ void UnscaleRow(const LaneRows<kLanes>& rows, const RowPlace<kLanes, kPlaces>& place,
+                                           float (&v)[32]) {
+  const NestedJob& job = rows.launch.job;
+  if constexpr (kScaling == Scaling::kArrays) {
+    const float* mean = place.Channels(rows.launch, job.transform.mean);
+    const float* scale = place.Channels(rows.launch, job.transform.decode_scale);
+#pragma unroll
+    for (int q = 0; q < 4; ++q) {
+      float m[8], a[8];
+      Load8(scale + q * LaneRows<kLanes>::kQuarter, a);
+      Load8(mean + q * LaneRows<kLanes>::kQuarter, m);
+#pragma unroll
+      for (int j = 0; j < 8; ++j) v[q * 8 + j] = v[q * 8 + j] * a[j] + m[j];
+    }
+  }
+  if constexpr (kScaling == Scaling::kUniform) {
+#pragma unroll
+    for (int i = 0; i < 32; ++i) v[i] *= job.transform.uniform_scale;
+  }
+}
+
+// The next row's codes are asked for last, so that nothing waits for them but their own row.
+template <typename Value, int kLanes, bool kRotated, Scaling kScaling, Places kPlaces>
+__global__ void __launch_bounds__(kThreads, ResidentBlocks(false, kScaling))
+    DecodeToken(const __grid_constant__ NestedLaunch launch) {
+  LaneRows<kLanes> rows(launch);
+  RawCodes raw = LoadCodes<kLanes, kPlaces>(rows, rows.row);
+  while (true) {
+    RowPlace<kLanes, kPlaces> place(rows, rows.row);
+    float v[32];
+    UnpackRow<Value>(launch.job.precision, raw, v);
+    if constexpr (kScaling != Scaling::kArrays) raw = LoadCodes<kLanes, kPlaces>(rows, rows.row + rows.step);
+    if constexpr (kRotated) RotateRow<kLanes>(v, rows.lane);
+    UnscaleRow<kLanes, kScaling>(rows, place, v);
+    if constexpr (kScaling == Scaling::kArrays) raw = LoadCodes<kLanes, kPlaces>(rows, rows.row + rows.step);
+    if (rows.valid()) {
+      Value* target = place.template Values<Value>(launch);
+#pragma unroll
+      for (int q = 0; q < 4; ++q) StoreOnce(target + q * LaneRows<kLanes>::kQuarter, ToSaturated8<Value>(v + q * 8));
+    }
+    if (rows.last()) return;
+    rows.Advance();
+  }
+}
+
+template <typename Kernel>
+cudaError_t LaunchKernel(Kernel* kernel, const NestedLaunch& launch, uint32_t lanes, cudaStream_t stream) {
+  int device = 0, processors = 0, resident = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess) error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+  if (error == cudaSuccess) error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, kThreads, 0);
+  if (error != cudaSuccess) return error;
+  uint64_t wanted = (uint64_t{launch.shape.rows()} * lanes + kThreads - 1) / kThreads;
+  uint64_t blocks = std::min<uint64_t>(wanted, static_cast<uint64_t>(processors) * resident);
+  kernel<<<static_cast<uint32_t>(blocks), kThreads, 0, stream>>>(launch);
+  return cudaGetLastError();
+}
+
+template <bool kEncode, typename Value, int kLanes, Places kPlaces>
+cudaError_t LaunchPlaces(const NestedLaunch& launch, cudaStream_t stream) {
+  bool arrays = launch.job.transform.mean != nullptr;
+  auto* kernel = kEncode ? EncodeToken<Value, kLanes, false, Scaling::kNone, kPlaces>
+                         : DecodeToken<Value, kLanes, false, Scaling::kNone, kPlaces>;
+  if (launch.job.rotated && arrays) {
+    kernel = kEncode ? EncodeToken<Value, kLanes, true, Scaling::kArrays, kPlaces>
+                     : DecodeToken<Value, kLanes, true, Scaling::kArrays, kPlaces>;
+  } else if (launch.job.rotated) {
+    kernel = kEncode ? EncodeToken<Value, kLanes, true, Scaling::kUniform, kPlaces>
+                     : DecodeToken<Value, kLanes, true, Scaling::kUniform, kPlaces>;
+  } else if (arrays) {
+    kernel = kEncode ? EncodeToken<Value, kLanes, false, Scaling::kArrays, kPlaces>
+                     : DecodeToken<Value, kLanes, false, Scaling::kArrays, kPlaces>;
+  }
+  return LaunchKernel(kernel, launch, kLanes, stream);
+}
+
+template <bool kEncode, typename Value, int kLanes>
+cudaError_t LaunchLanes(const NestedLaunch& launch, cudaStream_t stream) {
+  if (launch.places == Places::kLinear) return LaunchPlaces<kEncode, Value, kLanes, Places::kLinear>(launch, stream);
+  if (launch.places == Places::kAnyRows) return LaunchPlaces<kEncode, Value, kLanes, Places::kAnyRows>(launch, stream);
+  return LaunchPlaces<kEncode, Value, kLanes, Places::kAny>(launch, stream);
+}
+
+template <bool kEncode, typename Value>
+cudaError_t LaunchValue(const NestedLaunch& launch, const FastShape& fast, cudaStream_t stream) {
+  if (fast.lanes == 2) return LaunchLanes<kEncode, Value, 2>(launch, stream);
+  if (fast.lanes == 4) return LaunchLanes<kEncode, Value, 4>(launch, stream);
+  return LaunchLanes<kEncode, Value, 8>(launch, stream);
+}
+
+template <bool kEncode>
+cudaError_t LaunchFast(const NestedLaunch& launch, const FastShape& fast, cudaStream_t stream) {
+  return launch.job.values == DType::kFp16 ? LaunchValue<kEncode, __half>(launch, fast, stream)
+                                           : LaunchValue<kEncode, __nv_bfloat16>(launch, fast, stream);
+}
+
+}  // namespace
+
+cudaError_t LaunchEncodeTokenFast(const NestedLaunch& launch, const FastShape& fast, cudaStream_t stream) {
+  return LaunchFast<true>(launch, fast, stream);
+}
+cudaError_t LaunchDecodeTokenFast(const NestedLaunch& launch, const FastShape& fast, cudaStream_t stream) {
+  return LaunchFast<false>(launch, fast, stream);
+}
+
+}  // namespace firn::kernels
