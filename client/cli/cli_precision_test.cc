@@ -70,7 +70,8 @@ TEST_F(PrecisionTest, TiersTellLiveBytesFromWhatTheMediumHolds) {
   const std::string blocks = Stored("m", "", "cold");
   ASSERT_EQ(Firn("flush").code, 0);
   Outcome text = Firn("tiers");
-  EXPECT_THAT(text.text, testing::ContainsRegex("copies +live bytes +on medium +capacity +% full +copies by precision"));
+  EXPECT_THAT(text.text,
+              testing::ContainsRegex("copies +live bytes +on medium +capacity +% full +copies by precision"));
   auto cold = [&] { return Firn("--json tiers").json()["tiers"][2]; };
   Json before = cold();
   EXPECT_EQ(before["copies"], 2);
@@ -155,7 +156,8 @@ TEST_F(PrecisionTest, WrongImportanceIsSaidBeforeAnythingIsPut) {
   EXPECT_EQ(Firn(put + Path("absent.npy")).code, 2);
   EXPECT_TRUE(Firn("--json namespaces").json()["namespaces"].empty());
   // A plan that does not go by it: stored, and told.
-  Outcome unused = Firn("put " + Sample() + " --model m --importance " + WriteFloats("ones.npy", std::vector<float>(128)));
+  Outcome unused =
+      Firn("put " + Sample() + " --model m --importance " + WriteFloats("ones.npy", std::vector<float>(128)));
   EXPECT_EQ(unused.code, 0);
   EXPECT_THAT(unused.text, HasSubstr("changes nothing while important_fraction of the namespace's plan is 0"));
 }

@@ -1,5 +1,5 @@
-// The settings of a calibration as text, in which two runs are compared: CalibrationSettings::Describe writes it, a state
-// file keeps it. Threads: pure functions.
+// The settings of a calibration as text, in which two runs are compared: CalibrationSettings::Describe writes it, a
+// state file keeps it. Threads: pure functions.
 #pragma once
 
 #include <string>

@@ -28,7 +28,8 @@ TEST(SettingsText, EveryOptionIsNamedWithBothValues) {
     const char* said;
   };
   for (const Case& c : {
-           Case{[](auto& s) { s.keys.codebooks = false; }, "--key-sections balance,codebooks,scales, now balance,scales"},
+           Case{[](auto& s) { s.keys.codebooks = false; },
+                "--key-sections balance,codebooks,scales, now balance,scales"},
            {[](auto& s) { s.values.scales = true; }, "--value-sections (of --out-values) none, now scales"},
            {[](auto& s) { s.outliers = 20; }, "--outliers 10, now 20"},
            {[](auto& s) { s.codebook_bits = {3}; }, "--codebook-bits 2,3,4, now 3"},

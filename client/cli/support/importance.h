@@ -1,5 +1,5 @@
-// How much each token of a file matters (accumulated attention, say), from a file of its own: what Put takes with a block
-// and a plan's important_fraction goes by (docs/plan.md).
+// How much each token of a file matters (accumulated attention, say), from a file of its own: what Put takes with a
+// block and a plan's important_fraction goes by (docs/plan.md).
 //
 // Shape: F32, one value a token of the file, (tokens) or (blocks, block_tokens) or (blocks * block_tokens): of the last
 // block the places that no token fills are not looked at. Threads: pure but for the file.
