@@ -15,8 +15,8 @@ absl::StatusOr<std::string> ReadOpened(int fd, const std::string& path, uint64_t
   struct stat facts = {};
   if (::fstat(fd, &facts) != 0) return ErrnoStatus(errno, fmt::format("stat {}", path));
   if (!S_ISREG(facts.st_mode)) {
-    return FailedPrecondition("{} is {}; allowed: a regular file of at most {} bytes", path,
-                              FileKindName(facts.st_mode), bytes_max);
+    return InvalidArgument("{} is {}; allowed: a regular file of at most {} bytes", path, FileKindName(facts.st_mode),
+                           bytes_max);
   }
   auto too_large = [&](uint64_t bytes) {
     return InvalidArgument("{} has {} bytes or more; allowed: at most {}", path, bytes, bytes_max);

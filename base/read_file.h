@@ -1,8 +1,8 @@
 // Reads a small file whole: configuration, certificates, keys.
 //
 // Threads: any. Never waits for a writer and never grows without bound: only regular files are read, at most
-// `bytes_max`, also where the file grows meanwhile. Errors name path and limit: the open's errno, FailedPrecondition
-// for a directory, device, FIFO or socket, InvalidArgument for a file that is too large.
+// `bytes_max`, also where the file grows meanwhile. Errors name path and limit: the open's errno, InvalidArgument for a
+// directory, device, FIFO or socket, and for a file that is too large.
 #pragma once
 
 #include <sys/types.h>

@@ -47,6 +47,7 @@ TEST_F(ReadSmallFileTest, TheLimitHoldsWhereTheSizeSaysNothing) {
 TEST_F(ReadSmallFileTest, OnlyRegularFilesAreRead) {
   ASSERT_EQ(mkfifo(Path("fifo").c_str(), 0600), 0);
   EXPECT_THAT(Message(ReadSmallFile(folder_, 100).status()), AllOf(HasSubstr(folder_), HasSubstr("a directory")));
+  EXPECT_TRUE(absl::IsInvalidArgument(ReadSmallFile(folder_, 100).status()));
   EXPECT_THAT(Message(ReadSmallFile(Path("fifo"), 100).status()), HasSubstr("a FIFO"));
   EXPECT_THAT(Message(ReadSmallFile("/dev/zero", 100).status()), HasSubstr("a device"));
   EXPECT_EQ(StatusErrno(ReadSmallFile(Path("absent"), 100).status()), ENOENT);

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -16,6 +17,9 @@
 #include "base/digest.h"
 
 namespace firn {
+
+// What a serialized artifact begins with.
+inline constexpr std::string_view kArtifactMagic = "FVAR";
 
 // InvalidArgument beyond the limits of an artifact's shape: those of blocks, and 2^24 channels in all.
 absl::Status CheckArtifactShape(uint32_t layers, uint32_t heads, uint32_t width);

@@ -1,6 +1,7 @@
 #include "codecs/record.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <string>
 
@@ -439,6 +440,23 @@ ClassPair ClassOf(const RecordHeader& header, RunMask runs) {
 ClassPair FinestOf(const RecordHeader& header, RunMask runs) {
   runs = EncodedAmong(header, runs);
   return {ClassOfRuns(header, Part::kK, runs), ClassOfRuns(header, Part::kV, runs)};
+}
+
+bool ClassErrors::any() const {
+  return !std::isnan(int8) || !std::isnan(int4) || !std::isnan(int3) || !std::isnan(int2);
+}
+
+std::array<ClassErrors, 2> ErrorsByClass(const RecordHeader& header) {
+  constexpr float kUnknown = std::numeric_limits<float>::quiet_NaN();
+  std::array<ClassErrors, 2> out;
+  for (Part part : kParts) {
+    const PartErrors& errors = header.errors[static_cast<size_t>(part)];
+    ClassErrors& by_class = out[static_cast<size_t>(part)];
+    by_class = {.int8 = errors.int8, .int4 = errors.int4, .int3 = kUnknown, .int2 = errors.int2};
+    if (ClassOfPart(header, part, header.encoded) != PrecisionClass::k3Bit) continue;
+    std::swap(by_class.int4, by_class.int3);
+  }
+  return out;
 }
 
 RunMask RunsFor(const RecordHeader& header, ClassPair target) {

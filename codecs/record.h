@@ -83,6 +83,12 @@ struct PartErrors {
   static float PartErrors::*SlotOf(PrecisionClass c);
 };
 
+// The same with the two that share a place apart: `int3` is what a coding of 3 bits has. What nobody measured is NaN.
+struct ClassErrors {
+  float int8, int4, int3, int2;
+  bool any() const;  // Whether any class was measured.
+};
+
 // One run of the record as it was encoded. `checks` has one CRC for each group of `layers_per_check` consecutive
 // layers.
 struct RunInfo {
@@ -148,6 +154,8 @@ absl::Status CheckHeader(const RecordHeader& header);
 ClassPair ClassOf(const RecordHeader& header, RunMask runs);
 // The finest class that any head has in a set of intact runs: ClassOf where heads are alike.
 ClassPair FinestOf(const RecordHeader& header, RunMask runs);
+// The header's errors, each at the class that it is of. By Part.
+std::array<ClassErrors, 2> ErrorsByClass(const RecordHeader& header);
 // The runs that `target` needs of this record, at most what was encoded. A class that the coding does not have rounds
 // up to the next finer one it has; kNone needs nothing of its part. ClassOf(RunsFor(target)) >= target wherever it was
 // encoded.

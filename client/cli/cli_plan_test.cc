@@ -106,11 +106,11 @@ TEST_F(PlanTest, CheckNeedsNoDaemonUnlessAsked) {
   EXPECT_EQ(offline.code, 0) << offline.text;
   EXPECT_THAT(offline.text, HasSubstr("is right: 0 rules; layers not checked"));
   Outcome tiers = Firn("plan check --daemon " + plan);
-  EXPECT_EQ(tiers.code, 2);
+  EXPECT_EQ(tiers.code, 1);
   EXPECT_THAT(tiers.text,
               HasSubstr("a target for tier \"attic\": the daemon has no such tier; allowed: hot, warm, cold"));
   Outcome wrong = RunFirn("/no/such/socket", "--json plan check " + Write("wrong.toml", "key_grop = 4\n"));
-  EXPECT_EQ(wrong.code, 2);
+  EXPECT_EQ(wrong.code, 1);
   EXPECT_THAT(wrong.text, HasSubstr("key_grop = 4: unknown key"));
   const std::string layers =
       Write("layers.toml", "preset = \"kivi-2\"\n[[layers]]\nlayers = \"30-31\"\nk = \"int8\"\n");
@@ -123,6 +123,64 @@ TEST_F(PlanTest, CheckNeedsNoDaemonUnlessAsked) {
   const std::string small = Write("small.toml", "preset = \"firn\"\nboundary_layers = { first = 1, at = \"int8\" }\n");
   EXPECT_THAT(Firn("plan check --print --model m " + small).text,
               HasSubstr("tier = \"cold\"\npart = \"k\"\ncodec = \"ladder\"\nheads = [\"int8 x 2\", \"int4 x 2\"]"));
+}
+
+// 0: right, 1: wrong, 2: it could not be judged for what was asked, 3: no daemon to ask.
+TEST_F(PlanTest, CheckAnswersByItsExitCode) {
+  const std::string right = Write("right.toml", "preset = \"int4\"\n"),
+                    wrong = Write("wrong.toml", "preset = \"best\"\n");
+  const std::string finer = Write("finer.toml", "boundary_layers = { first = 1, at = \"int8\" }\n");
+  struct Case {
+    std::string arguments;
+    int code;
+    const char* said;
+  };
+  for (const Case& c : {
+           Case{right, 0, "right.toml is right"},
+           Case{right + " --layers 2 --kv-heads 2", 0, "its layers were checked"},
+           Case{wrong, 1, "preset 'best' is not known"},
+           Case{wrong + " --daemon", 1, "preset 'best' is not known"},
+           Case{Write("text.toml", "this is no TOML"), 1, "text.toml"},
+           Case{Write("lost.toml", "preset = \"firn\"\nartifacts = { keys = { file = \"lost\" } }\n"), 1, "lost"},
+           Case{Path("absent.toml"), 2, "absent.toml: No such file"},
+           Case{Path("."), 2, "is a directory; allowed: a regular file"},
+           Case{right + " --nonsense", 2, "nonsense"},
+           Case{"", 2, "file is required"},
+           Case{right + " --layers 2", 2, "--layers 2 and --kv-heads 0: allowed: both, or none"},
+           Case{finer + " --layers 2 --kv-heads 2", 2, "this needs the tiers of a daemon"},
+           Case{finer + " --layers 2 --kv-heads 2", 2, "give --daemon, too"},
+           Case{right + " --daemon", 3, "/no/such/socket"},
+       }) {
+    Outcome outcome = RunFirn("/no/such/socket", "plan check " + c.arguments);
+    EXPECT_EQ(outcome.code, c.code) << c.arguments << "\n" << outcome.text;
+    EXPECT_THAT(outcome.text, HasSubstr(c.said)) << c.arguments;
+  }
+  EXPECT_EQ(Firn("plan check --model none " + right).code, 1) << "there is no namespace yet";
+  ASSERT_EQ(Firn("put " + Sample() + " --model m").code, 0);
+  EXPECT_EQ(Firn("plan check --model none " + right).code, 2);
+  EXPECT_EQ(Firn("plan check --model m " + right).code, 0);
+  Json good = RunFirn("/no/such/socket", "--json plan check " + right).json();
+  EXPECT_EQ(good["right"], true);
+  Json bad = RunFirn("/no/such/socket", "--json plan check " + wrong).json();
+  EXPECT_EQ(bad["right"], false);
+  EXPECT_EQ(bad["error"]["code"], "INVALID_ARGUMENT");
+  EXPECT_EQ(RunFirn("/no/such/socket", "--json plan check " + Path("absent.toml")).json()["error"]["code"],
+            "NOT_FOUND");
+}
+
+TEST_F(PlanTest, ARankingOfSomeLayersIsRefused) {
+  const std::string put = "put " + Sample() + " --model m --preset kvmix --ranking ";
+  Outcome gap = Firn(put + Write("gap.csv", "layer,k_bits,v_bits\n0,3,4\n3,2,2\n"));
+  EXPECT_EQ(gap.code, 2);
+  EXPECT_THAT(gap.text, HasSubstr("gap.csv: layers 1-2 are missing; allowed: every layer from the first, 0, to the "
+                                  "last, 3"));
+  Outcome few = Firn(put + Write("few.csv", "layer,k_importance,v_importance\n1,3,4\n"));
+  EXPECT_EQ(few.code, 2);
+  EXPECT_THAT(few.text, HasSubstr("the ranking of layers lacks 0: the namespace has layers 0 to 1"));
+  EXPECT_TRUE(Firn("--json namespaces").json()["namespaces"].empty());
+  const std::string plan = Write("plan.toml", "preset = \"kvmix\"\nranking = \"few.csv\"\n");
+  EXPECT_EQ(Firn("plan check " + plan).code, 0) << "for which layers, nobody said";
+  EXPECT_EQ(Firn("plan check " + plan + " --layers 2 --kv-heads 2").code, 1);
 }
 
 // The scale of a checkpoint means what the codecs take it for: value = code * scale. Ten times too large a scale loses

@@ -44,15 +44,17 @@ int Explain(CLI::App* app, const CLI::ParseError& error, int argc, char** argv) 
 int main(int argc, char** argv) {
   firn::cli::Context context;
   int code = firn::cli::kExitOk;
-  CLI::App app(
-      "Talks to a FirnKV daemon. Exit codes: 0 done, 1 some blocks missed or refused, 2 wrong command line or file,\n"
-      "3 no daemon or no answer in time, 4 verify found a difference, 5 the daemon refused or failed.",
-      "firn");
+  CLI::App app("Talks to a FirnKV daemon. `firn COMMAND --help` explains a command; docs/cli.md is the manual.",
+               "firn");
   app.add_option("--socket", context.socket,
-                 "unix:PATH, a path, or HOST:PORT (default: $FIRN_SOCKET, else the daemon's default)");
-  app.add_option("--timeout", context.timeout,
-                 "Longest wait for one answer, with a unit: 500ms, 30s (default: 10s, with payload 60s)");
-  app.add_flag("--json", context.json, "One JSON document on stdout");
+                 "Where the daemon listens: unix:PATH, a path, or HOST:PORT (default: $FIRN_SOCKET, else "
+                 "$XDG_RUNTIME_DIR/firnkv/firnd.sock where there is one, else /run/firnkv/firnd.sock)")
+      ->type_name("PLACE");
+  app.add_option(
+         "--timeout", context.timeout,
+         "Longest wait for one answer, with a unit: 500ms, 30s (default: 10s; where payload moves 60s; wait 30s)")
+      ->type_name("DURATION");
+  app.add_flag("--json", context.json, "One JSON document on stdout, also for errors and --help");
   app.add_flag("-q,--quiet", context.quiet, "No progress, no remarks");
   app.set_version_flag("--version", "firn " FIRN_VERSION);
   app.require_subcommand(1);
@@ -71,6 +73,11 @@ int main(int argc, char** argv) {
   firn::cli::AddArtifact(&app, &context, &code);
   firn::cli::AddBench(&app, &context, &code);
   firn::cli::AddDemo(&app, &context, &code);
+  // Last, as commands take over the footer that there is.
+  app.footer(
+      "Options of firn may also follow the command. Exit codes: 0 done; 1 done, but blocks were missed or refused, or\n"
+      "a plan is wrong; 2 wrong command line or file; 3 no daemon or no answer in time; 4 verify found a difference;\n"
+      "5 the daemon refused or failed.");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

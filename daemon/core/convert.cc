@@ -282,6 +282,7 @@ void FromBlockInfo(const BlockInfo& info, v1::BlockInfo* out) {
        {std::pair{info.errors[0], out->mutable_k_errors()}, std::pair{info.errors[1], out->mutable_v_errors()}}) {
     target->set_int8(errors.int8);
     target->set_int4(errors.int4);
+    target->set_int3(errors.int3);
     target->set_int2(errors.int2);
   }
 }

@@ -155,7 +155,7 @@ TEST_F(SlowDisk, Describing_gives_up_on_measured_errors_and_answers) {
   };
   auto measured = describe();
   ASSERT_EQ(measured.wait_for(kHang), std::future_status::ready);
-  PartErrors errors = measured.get().front()->front().errors[0];
+  ClassErrors errors = measured.get().front()->front().errors[0];
   EXPECT_GT(errors.int2, errors.int4);
   EXPECT_GT(errors.int4, 0);
 

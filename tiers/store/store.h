@@ -166,8 +166,8 @@ struct BlockInfo {
     ClassPair served;
     uint64_t bytes = 0;
   };
-  std::vector<CopyInfo> copies;      // Hot to cold.
-  std::array<PartErrors, 2> errors;  // Of the finest encode done; NaN where none was.
+  std::vector<CopyInfo> copies;       // Hot to cold.
+  std::array<ClassErrors, 2> errors;  // Of the finest encode done; NaN where none was.
 };
 
 // At most what a description takes in a message. In memory it takes a few times that.

@@ -15,10 +15,7 @@ namespace {
 
 constexpr size_t kHeaderReadsAtOnce = 64;
 
-bool Measured(const std::array<PartErrors, 2>& errors) {
-  return std::any_of(errors.begin(), errors.end(),
-                     [](const PartErrors& e) { return e.int8 == e.int8 || e.int4 == e.int4 || e.int2 == e.int2; });
-}
+bool Measured(const std::array<ClassErrors, 2>& errors) { return errors[0].any() || errors[1].any(); }
 
 }  // namespace
 
@@ -52,12 +49,12 @@ BlockInfo StoreImpl::InfoOf(EntryId id) const {
   info.pins = e.pins;
   if (e.parent != kNoEntry) info.parent = table_.entry(e.parent).key;
   constexpr float kUnknown = std::numeric_limits<float>::quiet_NaN();
-  info.errors.fill({kUnknown, kUnknown, kUnknown});
+  info.errors.fill({kUnknown, kUnknown, kUnknown, kUnknown});
   for (NodeId node = e.first_copy; node != kNoNode; node = table_.copy(node).next) {
     const HeldCopy& held = table_.copy(node);
     info.copies.push_back({held.tier, held.served, held.copy->StoredBytes()});
     auto header = HeaderInMemory(held.tier, held.copy, IdentityOfLocked(e));
-    if (header != nullptr && !Measured(info.errors)) info.errors = header->errors;
+    if (header != nullptr && !Measured(info.errors)) info.errors = ErrorsByClass(*header);
   }
   return info;
 }
@@ -161,7 +158,7 @@ void StoreImpl::MeasureOn(const std::shared_ptr<Measuring>& measuring) {
         std::lock_guard lock(measuring->mu);
         --measuring->open;
         if (!measuring->over && block.ok()) {
-          (*measuring->answers[want->answer])[want->shard].errors = block->header->errors;
+          (*measuring->answers[want->answer])[want->shard].errors = ErrorsByClass(*block->header);
         }
       }
       // Through the executor, so that many reads that are answered at once do not become a deep stack.

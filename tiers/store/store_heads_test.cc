@@ -124,6 +124,27 @@ TEST(StoreHeads, HeadsThatDifferKeepToTheErrorLimitAndTheFloor) {
   h.ExpectConsistent();
 }
 
+// Plain codes of several widths have one error for all: a limit that it keeps to stops nothing.
+TEST(StoreHeads, ALimitGoesByTheErrorOfCodesOfSeveralWidths) {
+  using enum PrecisionClass;
+  for (float limit : {0.9f, 0.01f}) {
+    SCOPED_TRACE(limit);
+    StoreHarness h;
+    PrecisionPlan plan = HeadsApart("warm", {k3Bit, k2Bit, k2Bit, k2Bit});
+    plan.rules[0].coding = {.codec = CodecId::kIntToken, .group = 32, .bits = 2};
+    plan.max_relative_error = limit;
+    h.ns = h.Register(StoreHarness::Facts(), plan);
+    ASSERT_TRUE(h.Put(1).ok());
+    ASSERT_TRUE(h.Demote(1, 1).ok());
+    auto got = h.Get(1);
+    ASSERT_TRUE(got.ok());
+    EXPECT_EQ(got->served.k == k2Bit, limit > 0.5f) << static_cast<int>(got->served.k);
+    EXPECT_EQ(h.store->Stats().error_gate_stops > 0, limit < 0.5f);
+    EXPECT_LE(h.RelativeError(*got, 1), limit);
+    h.ExpectConsistent();
+  }
+}
+
 // K passes the limit and goes down finer; V, which does not, keeps its finer heads.
 TEST(StoreHeads, ALimitOnOnePartLeavesTheOther) {
   using enum PrecisionClass;

@@ -39,7 +39,8 @@ ClassSpan SpanOf(const RecordHeader& header, RunMask runs) { return {ClassOf(hea
 
 // What to aim at instead of `target`, where a part loses precision on this move and more of it than `limit` allows: the
 // next finer class for that part. A part's error is what the record says of its finest class: coarser heads count there
-// as they are. Errors of classes finer than those encoded are unknown, so the answer goes up one step at a time.
+// as they are. Plain codes have one error, at the class of the coarsest head. Errors of classes finer than those
+// encoded are unknown, so the answer goes up one step at a time.
 std::optional<ClassPair> GateStep(const RecordHeader& header, RunMask stored, const RecordHeader& before, RunMask had,
                                   ClassPair target, float limit) {
   ClassSpan now = SpanOf(header, stored), then = SpanOf(before, had);
@@ -47,7 +48,8 @@ std::optional<ClassPair> GateStep(const RecordHeader& header, RunMask stored, co
   for (Part part : kParts) {
     PrecisionClass coarsest = Of(now.coarsest, part), finest = Of(now.finest, part);
     bool loses = coarsest < Of(then.coarsest, part) || finest < Of(then.finest, part);
-    if (!loses || ErrorAt(header.errors[static_cast<size_t>(part)], finest) <= limit) continue;
+    bool codes = FamilyOf(header.CodingOf(part).codec) == CodecFamily::kCodes;
+    if (!loses || ErrorAt(header.errors[static_cast<size_t>(part)], codes ? coarsest : finest) <= limit) continue;
     // The coarsest heads first; where they are as they were, the others are not.
     Of(target, part) = coarsest < Of(then.coarsest, part) ? std::min(NextFiner(coarsest), Of(then.coarsest, part))
                                                           : std::min(NextFiner(finest), Of(then.finest, part));

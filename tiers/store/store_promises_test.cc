@@ -229,7 +229,7 @@ TEST(StorePromises, DescribingReadsTheErrorsThatOnlyThePersistentTierHas) {
   ASSERT_TRUE(h.Put(1).ok());
   ASSERT_TRUE(h.Put(2).ok());
   ASSERT_TRUE(h.Demote(1, 1).ok());
-  PartErrors warm = h.store->Describe(h.ns, TestKey(1))->front().errors[0];
+  ClassErrors warm = h.store->Describe(h.ns, TestKey(1))->front().errors[0];
   EXPECT_GT(warm.int4, warm.int8);
   ASSERT_TRUE(h.Demote(1, 2).ok());
   EXPECT_TRUE(std::isnan(h.store->Describe(h.ns, TestKey(1))->front().errors[0].int4));

@@ -194,9 +194,46 @@ TEST_F(CommandTest, AnArtifactIsShown) {
   Outcome values = RunFirn("artifact " + Path("values"));
   EXPECT_THAT(values.text, HasSubstr("2 layers of 2 KV heads of 128 channels"));
   EXPECT_THAT(values.text, HasSubstr("codebook of 4 bits"));
-  std::ofstream(Path("broken")) << "FVAR";
-  EXPECT_EQ(RunFirn("artifact " + Path("broken")).code, 2);
   EXPECT_EQ(RunFirn("artifact " + Path("nothing")).code, 2);
+}
+
+TEST_F(CommandTest, WhatIsNoArtifactIsSaidToBeWhatItIs) {
+  ASSERT_EQ(RunFirn("calibrate " + Sample() + " --out " + Path("keys") + " --resume " + Path("state")).code, 0);
+  std::string keys = Bytes("keys");
+  std::ofstream(Path("short")) << "FVAR";
+  std::ofstream(Path("damaged")) << keys.substr(0, keys.size() - 1) << static_cast<char>(keys.back() ^ 1);
+  std::ofstream(Path("empty"));
+  std::ofstream(Path("plan.toml")) << "preset = \"kivi-2\"\n";
+  std::ofstream(Path("junk")) << std::string("\x01\xff\x00\x7fjunk", 8);
+  std::vector<uint8_t> values(4);
+  ASSERT_TRUE(WriteNpy(Path("x.npy"), Tensor{"", ElementType::kF32, {1}, values}).ok());
+  const char* expected = "not an artifact; expected: a file that `firn calibrate`";
+  for (auto [name, said, then] : {std::tuple("state", "is the state of a calibration", expected),
+                                  {"empty", "is an empty file", expected},
+                                  {"plan.toml", "is a text file", expected},
+                                  {"x.npy", "is a .npy file", expected},
+                                  {"junk", "is a file that begins with the bytes 01 ff 00 7f", expected},
+                                  {"short", "begins as an artifact and cannot be read as one", "4 bytes, at least 28"},
+                                  {"damaged", "begins as an artifact and cannot be read as one", "CRC"},
+                                  {".", "is a directory; allowed: a regular file", ""}}) {
+    Outcome outcome = RunFirn("artifact " + Path(name));
+    EXPECT_EQ(outcome.code, 2) << name;
+    EXPECT_THAT(outcome.text, HasSubstr(Path(name) + " " + said));
+    EXPECT_THAT(outcome.text, HasSubstr(then)) << name;
+  }
+  EXPECT_THAT(RunFirn("artifact " + Sample()).text, HasSubstr("is a safetensors file, not an artifact"));
+}
+
+TEST_F(CommandTest, OtherOptionsThanTheStatesAreNamedWithBothValues) {
+  const std::string common = "calibrate " + Sample() + " --resume " + Path("state") + " --out " + Path("keys");
+  ASSERT_EQ(RunFirn(common + " --outliers 20 --rope-base 10000").code, 0);
+  Outcome other = RunFirn(common + " --fp8 e5m2 --rope-base 10000");
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.text, HasSubstr("state was made with other options: --outliers 20, now 10; --fp8 e4m3, now e5m2. "
+                                    "Give the same ones, or --resume another file"));
+  EXPECT_THAT(RunFirn(common + " --outliers 20 --rope-base 500000").text,
+              HasSubstr("the rotary embedding (--rope-base, --rope-dim, --rope-factor, --rope-frequencies): pair 1 "));
+  EXPECT_EQ(RunFirn(common + " --outliers 20 --rope-base 10000").code, 0);
 }
 
 TEST_F(CommandTest, WrongCommandLinesSayWhatIsWrong) {

@@ -247,25 +247,6 @@ absl::StatusOr<LayerErrors> SurveyCapture(const Capture& capture, uint32_t layer
 
 }  // namespace
 
-std::string CalibrationSettings::Describe() const {
-  auto section_text = [](const SectionChoice& s) {
-    return fmt::format("{:d}{:d}{:d}", s.balance, s.codebooks, s.scales);
-  };
-  std::string text = fmt::format(
-      "key-sections={} value-sections={} outliers={} codebook-bits={} q-norm={:d} tokens-max={} fp8-max={} "
-      "rope-interleaved={:d} rope-frequencies={}",
-      section_text(keys), section_text(values), outliers, fmt::join(codebook_bits, ","), q_norm, tokens_max, fp8_max,
-      rope.interleaved, fmt::join(rope.frequencies, ","));
-  if (!survey) return text;
-  std::vector<int> bits;
-  for (PrecisionClass c : classes) bits.push_back(static_cast<int>(c));
-  return text + fmt::format(
-                    " code={} key-method={} classes={} block-tokens={} window={} keep-first={} recent={} queries={} "
-                    "softmax-scale={}",
-                    static_cast<int>(code), static_cast<int>(key_method), fmt::join(bits, ","), block_tokens,
-                    window_tokens, exact_first, exact_recent, queries, softmax_scale);
-}
-
 SurveyCode CalibrationSettings::Code(std::shared_ptr<const Artifact> balance) const {
   SurveyCode out;
   out.classes = classes;

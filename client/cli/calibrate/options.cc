@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <thread>
 
 #include "base/status.h"
@@ -57,45 +58,89 @@ void SettingsOptions::AddTo(CLI::App* app) {
   auto* sections = app->add_option_group("Artifacts", "What is measured of keys and values");
   sections
       ->add_option("--key-sections", key_sections_,
-                   "Of balance, codebooks (with ranges), scales (FP8); default: all that the captures give")
-      ->delimiter(',');
-  sections->add_option("--value-sections", value_sections_, "Of codebooks, scales; default: both")->delimiter(',');
-  sections->add_option("--outliers", s.outliers, "Thousandths of values that codebook codes keep exactly")
-      ->check(CLI::Range(0, int{PartCoding::kOutliersMax}));
-  sections->add_option("--codebook-bits", s.codebook_bits, "Codebooks of so many bits: 2, 3, 4")->delimiter(',');
+                   "Of balance, codebooks (with ranges of channels), scales (FP8), with commas (default: all that the "
+                   "captures give)")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("NAMES");
+  sections
+      ->add_option("--value-sections", value_sections_, "Of codebooks, scales, with commas (default: codebooks,scales)")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("NAMES");
+  sections
+      ->add_option("--outliers", s.outliers,
+                   fmt::format("Values that codebook codes keep exactly, in thousandths, 0 to {} (default: {})",
+                               PartCoding::kOutliersMax, s.outliers))
+      ->check(WholeNumber<uint32_t>(0, PartCoding::kOutliersMax))
+      ->type_name("THOUSANDTHS");
+  sections->add_option("--codebook-bits", s.codebook_bits, "Codebooks of so many bits, with commas (default: 2,3,4)")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("BITS");
   sections->add_flag("--q-norm", s.q_norm, "Codebooks decode to the values' own mean and deviation");
-  sections->add_option("--codebook-tokens", s.tokens_max, "Tokens that codebooks are fitted to, evenly spaced, even")
-      ->check(WholeNumber<uint32_t>());
-  sections->add_option("--fp8", fp8_, "e4m3 or e5m2: what scales are for")->check(CLI::IsMember({"e4m3", "e5m2"}));
+  sections
+      ->add_option(
+          "--codebook-tokens", s.tokens_max,
+          fmt::format("Tokens that codebooks are fitted to, evenly spaced, an even number (default: {})", s.tokens_max))
+      ->check(WholeNumber<uint32_t>())
+      ->type_name("TOKENS");
+  sections->add_option("--fp8", fp8_, "The FP8 format that scales are for (default: " + fp8_ + ")")
+      ->check(CLI::IsMember({"e4m3", "e5m2"}))
+      ->type_name("FORMAT");
 
   auto* rope = app->add_option_group("Rotary embedding", "To take it back, and for the artifact of keys");
-  rope->add_option("--rope-base", rope_base_, "theta, 10000 for instance")->check(CLI::PositiveNumber);
-  rope->add_option("--rope-dim", rope_dim_, "Rotated channels, even; default: all")->check(WholeNumber<uint32_t>());
-  rope->add_flag("--rope-interleaved", rope_interleaved_, "Pairs are neighbours instead of halves");
-  rope->add_option("--rope-factor", rope_factor_, "Positions are divided by this (linear scaling)")
-      ->check(CLI::PositiveNumber);
-  rope->add_option("--rope-frequencies", rope_frequencies_,
-                   "FILE.npy: radians a position of each pair, for other scalings");
+  rope->add_option("--rope-base", rope_base_, "theta of the model, 10000 for instance (default: not known)")
+      ->check(CLI::PositiveNumber)
+      ->type_name("THETA");
+  rope->add_option("--rope-dim", rope_dim_, "Rotated channels of a head, an even number (default: all)")
+      ->check(WholeNumber<uint32_t>())
+      ->type_name("CHANNELS");
+  rope->add_flag("--rope-interleaved", rope_interleaved_, "Pairs of channels are neighbours instead of halves");
+  rope->add_option("--rope-factor", rope_factor_, "Positions are divided by this, linear scaling (default: 1)")
+      ->check(CLI::PositiveNumber)
+      ->type_name("FACTOR");
+  rope->add_option(
+          "--rope-frequencies", rope_frequencies_,
+          "A .npy of each pair's radians a position, for other scalings, instead of --rope-base (default: none)")
+      ->type_name("FILE");
 
   auto* survey = app->add_option_group("Errors of precisions", "How heads are coded and measured");
-  survey->add_option("--code", code_, "trellis, gain, min-max (the ladders) or integers (groups of 32, as KIVI's)")
-      ->check(CLI::IsMember({"trellis", "gain", "min-max", "integers"}));
-  survey->add_option("--key-method", key_method_, "balanced, rotated or per-channel")
-      ->check(CLI::IsMember({"balanced", "rotated", "per-channel"}));
-  survey->add_option("--classes", classes_, "Bits to choose from; default 8,4,2, integers 8,4,3,2")->delimiter(',');
-  survey->add_option("--block-tokens", s.block_tokens, "Tokens of a block")->check(CLI::Range(1, 65536));
-  survey->add_option("--window", s.window_tokens, "Leading tokens of each capture that are measured")
-      ->check(CLI::Range(2, static_cast<int>(kWindowTokensMax)));
-  survey->add_option("--queries", s.queries, "Queries of a window, evenly spaced in its second half")
-      ->check(CLI::Range(1, static_cast<int>(kWindowTokensMax)));
-  survey->add_option("--keep-first", s.exact_first, "Leading tokens kept exact")->check(WholeNumber<uint32_t>());
-  survey->add_option("--recent", s.exact_recent, "Newest tokens that count as exact, at most a quarter of the window")
-      ->check(WholeNumber<uint32_t>());
-  survey->add_option("--softmax-scale", s.softmax_scale, "Of logits; default: 1 / sqrt(channels)")
-      ->check(CLI::PositiveNumber);
+  survey->add_option("--code", code_, "A ladder, or integers in groups of 32, as KIVI's (default: " + code_ + ")")
+      ->check(CLI::IsMember({"trellis", "gain", "min-max", "integers"}))
+      ->type_name("CODE");
+  survey->add_option("--key-method", key_method_, "How the ladder codes keys (default: " + key_method_ + ")")
+      ->check(CLI::IsMember({"balanced", "rotated", "per-channel"}))
+      ->type_name("METHOD");
+  survey
+      ->add_option("--classes", classes_,
+                   "Bits to choose from, with commas (default: 8,4,2; with --code integers 8,4,3,2)")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("BITS");
+  auto whole = [&](const char* name, uint32_t* value, uint32_t least, uint32_t most, const char* help) {
+    survey->add_option(name, *value, fmt::format("{} (default: {})", help, *value))
+        ->check(WholeNumber<uint32_t>(least, most))
+        ->type_name("TOKENS");
+  };
+  constexpr uint32_t kMost = std::numeric_limits<uint32_t>::max();
+  static_assert(kWindowTokensMax == 16384, "it is in two texts below");
+  whole("--block-tokens", &s.block_tokens, 1, 65536, "Tokens of a block, 1 to 65536");
+  whole("--window", &s.window_tokens, 2, kWindowTokensMax,
+        "Leading tokens of each capture that are measured, 2 to 16384");
+  whole("--queries", &s.queries, 1, kWindowTokensMax,
+        "Queries of a window, evenly spaced in its second half, 1 to 16384");
+  whole("--keep-first", &s.exact_first, 0, kMost, "Leading tokens kept exact");
+  whole("--recent", &s.exact_recent, 0, kMost, "Newest tokens that count as exact, at most a quarter of the window");
+  survey
+      ->add_option("--softmax-scale", s.softmax_scale, "What logits are multiplied with (default: 1 / sqrt(channels))")
+      ->check(CLI::PositiveNumber)
+      ->type_name("SCALE");
   s.threads = std::clamp(std::thread::hardware_concurrency(), 1u, kThreadsMax);
-  app->add_option("--threads", s.threads, "They change nothing in the result")
-      ->check(CLI::Range(1, static_cast<int>(kThreadsMax)));
+  app->add_option("--threads", s.threads,
+                  fmt::format("Threads, 1 to {}; they change nothing in the result (default: one a core)", kThreadsMax))
+      ->check(WholeNumber<uint32_t>(1, kThreadsMax))
+      ->type_name("THREADS");
 }
 
 absl::StatusOr<Rope> SettingsOptions::RopeOf(uint64_t width) const {

@@ -5,6 +5,7 @@
 #include "base/checksum.h"
 #include "base/read_file.h"
 #include "base/status.h"
+#include "client/cli/calibrate/settings_text.h"
 #include "client/cpp/tensor/output_file.h"
 
 namespace firn::cli {
@@ -148,7 +149,8 @@ absl::StatusOr<CalibrationState> ParseState(const std::string& path, ByteSpan by
 
 absl::Status CheckState(const std::string& path, const CalibrationState& state, const CalibrationState& now) {
   if (state.settings != now.settings) {
-    return InvalidArgument("{} was made with other settings: \"{}\"; now \"{}\"", path, state.settings, now.settings);
+    return InvalidArgument("{} was made with other options: {}. Give the same ones, or --resume another file", path,
+                           SettingsDifference(state.settings, now.settings));
   }
   if (state.captures.size() != now.captures.size()) {
     return InvalidArgument("{} was made of {} captures; {} are given", path, state.captures.size(),

@@ -1,4 +1,8 @@
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
 #include <cstdio>
 
 #include "base/read_file.h"
@@ -46,10 +50,32 @@ std::vector<Section> SectionsOf(const Artifact& artifact) {
   return out;
 }
 
+// What else is at hand where artifacts are, by how a file begins.
+std::string WhatItIs(std::string_view bytes) {
+  constexpr size_t kShown = 16;
+  auto printable = [](unsigned char c) { return std::isprint(c) != 0 || std::isspace(c) != 0; };
+  std::string_view beginning = bytes.substr(0, kShown);
+  if (bytes.empty()) return "an empty file";
+  if (bytes.starts_with("FVCS")) return "the state of a calibration (`firn calibrate --resume`)";
+  if (bytes.starts_with("\x93NUMPY")) return "a .npy file";
+  if (bytes.size() > 8 && bytes[8] == '{') return "a safetensors file";
+  if (std::all_of(beginning.begin(), beginning.end(), printable)) return "a text file";
+  return fmt::format("a file that begins with the bytes {:02x}",
+                     fmt::join(AsBytes(beginning.substr(0, kArtifactMagic.size())), " "));
+}
+
 absl::StatusOr<int> ShowArtifact(Context* context, const std::string& path) {
   FIRN_ASSIGN_OR_RETURN(std::string bytes, ReadSmallFile(path, kArtifactBytesMax));
+  if (!bytes.starts_with(kArtifactMagic)) {
+    return InvalidArgument(
+        "{} is {}, not an artifact; expected: a file that `firn calibrate` (--out-keys, --out-values) or `firn "
+        "import-scales` wrote, which begins with {}",
+        path, WhatItIs(bytes), kArtifactMagic);
+  }
   auto parsed = Artifact::Parse(AsBytes(bytes));
-  if (!parsed.ok()) return InvalidArgument("{}: {}", path, Message(parsed.status()));
+  if (!parsed.ok()) {
+    return InvalidArgument("{} begins as an artifact and cannot be read as one: {}", path, Message(parsed.status()));
+  }
   const Artifact& artifact = **parsed;
   if (context->json) {
     Json document = {{"artifact", artifact.digest().Hex()}, {"layers", artifact.layers()}, {"heads", artifact.heads()},
@@ -73,7 +99,9 @@ absl::StatusOr<int> ShowArtifact(Context* context, const std::string& path) {
 void AddArtifact(CLI::App* app, Context* context, int* code) {
   auto path = std::make_shared<std::string>();
   CLI::App* command = app->add_subcommand("artifact", "What an artifact file holds: sections, shapes, digest");
-  command->add_option("file", *path, "As `firn calibrate --out` writes it")->required();
+  command->add_option("file", *path, "As `firn calibrate` (--out-keys, --out-values) or `firn import-scales` writes it")
+      ->required()
+      ->type_name("FILE");
   command->callback([path, context, code] {
     absl::StatusOr<int> done = ShowArtifact(context, *path);
     *code = done.ok() ? *done : context->Report(done.status());

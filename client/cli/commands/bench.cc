@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "base/units.h"
 #include "client/cli/commands/commands.h"
+#include "client/cli/support/numbers.h"
 #include "client/cli/support/output.h"
 
 namespace firn::cli {
@@ -152,10 +153,17 @@ struct BenchCommand {
 void AddBench(CLI::App* app, Context* context, int* code) {
   auto command = std::make_shared<BenchCommand>();
   CLI::App* bench = app->add_subcommand("bench", "Measures Put and Get, one block a call: throughput and latency");
-  bench->add_option("--size", command->size, "Bytes of a block, with a unit")->capture_default_str();
-  bench->add_option("--count", command->count, "Blocks")->check(CLI::Range(1, 1'000'000))->capture_default_str();
-  bench->add_option("--threads", command->threads, "Callers at once")->check(CLI::Range(1, 256))->capture_default_str();
-  bench->add_flag("--keep", command->keep, "Leave the blocks and their namespace");
+  bench->add_option("--size", command->size, "Bytes of a block, with a unit (default: " + command->size + ")")
+      ->type_name("SIZE");
+  bench->add_option("--count", command->count, fmt::format("Blocks, 1 to 1000000 (default: {})", command->count))
+      ->check(WholeNumber<uint32_t>(1, 1'000'000))
+      ->type_name("BLOCKS");
+  bench
+      ->add_option("--threads", command->threads,
+                   fmt::format("Callers at once, 1 to 256 (default: {})", command->threads))
+      ->check(WholeNumber<uint32_t>(1, 256))
+      ->type_name("THREADS");
+  bench->add_flag("--keep", command->keep, "Leave the blocks and their namespace (default: they are removed)");
   bench->callback([=] {
     auto result = command->Run(context);
     *code = result.ok() ? *result : context->Report(result.status());

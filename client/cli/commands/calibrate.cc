@@ -78,20 +78,43 @@ class CalibrateCommand {
 };
 
 void CalibrateCommand::AddTo(CLI::App* app) {
-  app->add_option("files", files_, "safetensors with LAYER.k, .v, .q, or directories of LAYER.k.npy, ...")->required();
-  app->add_option("--out,--out-keys", out_, "The artifact of keys, as a file");
-  app->add_option("--out-values", out_values_, "The artifact of values, as a file");
+  app->add_option(
+         "files", files_,
+         "Captures: safetensors with LAYER.k, .v, .q, or directories of LAYER.k.npy, ... (docs/calibration.md)")
+      ->required()
+      ->type_name("FILE");
+  app->add_option("--out,--out-keys", out_, "Write the artifact of keys to this file (default: nowhere)")
+      ->type_name("FILE");
+  app->add_option("--out-values", out_values_, "Write the artifact of values to this file (default: nowhere)")
+      ->type_name("FILE");
   app->add_flag("--register", register_, "Hand the artifacts to the daemon, which names them by their content");
-  app->add_option("--resume", resume_, "FILE that keeps what is done after each layer, and is gone on from");
+  app->add_option("--resume", resume_,
+                  "Keep what is done in this file after each layer, and go on from what it has (default: one run)")
+      ->type_name("FILE");
   auto* plan = app->add_option_group("Plans", "Which heads get which precision");
-  plan->add_option("--bits", bits_, "Budgets in bits a value, metadata included: BITS or TIER=BITS, with commas")
-      ->delimiter(',');
-  plan->add_option("--plan-out", plan_out_, "The plan, as a file; of several BITS one each, named by them");
-  plan->add_option("--measure", measure_, "relative, output, attention (ranking of keys alone) or gradient")
-      ->check(CLI::IsMember({"output", "relative", "attention", "gradient"}));
-  plan->add_option("--errors", errors_, "FILE of errors to go by, instead of measuring");
-  plan->add_option("--errors-out", errors_out_, "The measured error of each head at each precision, as JSON");
-  plan->add_option("--ranking-out", ranking_out_, "The importance of each layer's K and V, as CSV");
+  plan->add_option("--bits", bits_,
+                   "Budgets in bits a value, scales and minima included: 2.5 or 2.5,4, or cold=2.5,warm=4; needs "
+                   "--plan-out (default: no plan)")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("BITS");
+  plan->add_option("--plan-out", plan_out_,
+                   "Write the plan to this file; of several budgets one each, as plan-2.5.toml (default: no plan)")
+      ->type_name("FILE");
+  plan->add_option("--measure", measure_,
+                   "The error of a head that goes into plans and rankings; attention ranks keys alone (default: " +
+                       measure_ + ")")
+      ->check(CLI::IsMember({"output", "relative", "attention", "gradient"}))
+      ->type_name("MEASURE");
+  plan->add_option("--errors", errors_,
+                   "Go by the errors in this file, written as by --errors-out (default: errors are measured)")
+      ->type_name("FILE");
+  plan->add_option("--errors-out", errors_out_,
+                   "Write the error of each head at each precision to this file, as JSON (default: nowhere)")
+      ->type_name("FILE");
+  plan->add_option("--ranking-out", ranking_out_,
+                   "Write the importance of each layer's K and V to this file, as CSV (default: nowhere)")
+      ->type_name("FILE");
   options_.AddTo(app);
 }
 

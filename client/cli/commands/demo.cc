@@ -281,7 +281,9 @@ void AddDemo(CLI::App* app, Context* context, int* code) {
     CLI::App* half =
         demo->add_subcommand(before ? "before" : "after", before ? "Up to the restart" : "From the restart on");
     file->AddTo(half, /*required=*/true);
-    half->add_option("--state", *state, "File that carries the first half's results to the second")->required();
+    half->add_option("--state", *state, "File that carries the first half's results to the second")
+        ->required()
+        ->type_name("FILE");
     half->callback([=] {
       Demo run(context, *file, *state);
       auto result = before ? run.BeforeRestart() : run.AfterRestart();

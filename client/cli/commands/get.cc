@@ -120,7 +120,12 @@ struct GetCommand {
       Json rows = Json::array();
       for (size_t i = 0; i < summary.blocks.size(); ++i) {
         const FetchedBlock& block = summary.blocks[i];
-        Json row = {{"key", KeyText(selection.keys[i])}, {"found", block.result.status.ok()}};
+        const absl::Status& status = block.result.status;
+        Json row = {{"key", KeyText(selection.keys[i])},
+                    {"found", status.ok()},
+                    {"status", status.ok()                ? "found"
+                               : absl::IsNotFound(status) ? "missed"
+                                                          : "failed"}};
         if (block.result.status.ok()) {
           row.update({{"served", PairText(block.result.served)},
                       {"tier", tier_name(block.result.tier)},
@@ -147,17 +152,24 @@ struct GetCommand {
     }
     std::vector<std::string> heads = {"key", "tier", "served", "tokens", "bytes"};
     if (check) heads.insert(heads.end(), {"error of K", "error of V"});
+    heads.push_back("status");
     Table table(heads);
     for (size_t i = 0; i < summary.blocks.size(); ++i) {
       const FetchedBlock& block = summary.blocks[i];
-      std::string key = KeyText(selection.keys[i]).substr(0, 24);
-      if (!block.result.status.ok()) {
-        table.Row({key, "(" + Message(block.result.status) + ")"});
-        continue;
+      std::vector<std::string> cells = {KeyText(selection.keys[i]).substr(0, 24)};
+      if (block.result.status.ok()) {
+        cells.insert(cells.end(), {tier_name(block.result.tier), PairText(block.result.served),
+                                   std::to_string(block.result.tokens), FormatBytes(block.result.payload_bytes)});
+        if (check) {
+          cells.insert(cells.end(),
+                       {fmt::format("{:.5f}", block.relative_error_k), fmt::format("{:.5f}", block.relative_error_v)});
+        }
+        cells.push_back("found");
+      } else {
+        cells.resize(heads.size() - 1, "-");
+        cells.push_back(Message(block.result.status));
       }
-      table.Row({key, tier_name(block.result.tier), PairText(block.result.served), std::to_string(block.result.tokens),
-                 FormatBytes(block.result.payload_bytes), fmt::format("{:.5f}", block.relative_error_k),
-                 fmt::format("{:.5f}", block.relative_error_v)});
+      table.Row(std::move(cells));
     }
     if (!context.quiet) table.Print();
     std::printf("%llu found, %llu missed, %llu failed; %s in %.3f s, %s\n",
@@ -177,16 +189,29 @@ void AddGet(CLI::App* app, Context* context, int* code) {
   auto command = std::make_shared<GetCommand>();
   CLI::App* get = app->add_subcommand("get", "Fetches blocks, says how precise they came, compares or writes them");
   command->blocks.AddTo(get);
-  get->add_option("--as", command->as, "source, fp16, bf16, fp32 or packed")
+  get->add_option("--as", command->as,
+                  "What comes: the type that was put (source), another, or the record as stored (packed) (default: " +
+                      command->as + ")")
       ->check(CLI::IsMember({"source", "fp16", "bf16", "fp32", "packed"}))
-      ->capture_default_str();
-  get->add_option("--least", command->least, "A coarser block is a miss: int4, or int8/int4 for K and V apart");
-  get->add_option("--most", command->most, "Finer planes are not sent");
-  get->add_option("--layer-first", command->layer_first, "First layer wanted")->check(WholeNumber<uint32_t>());
-  get->add_option("--layer-count", command->layer_count, "Layers wanted; 0: to the last")
-      ->check(WholeNumber<uint32_t>());
-  get->add_option("--out", command->out, "Write what came to this .safetensors file");
-  get->add_flag("--check", command->check, "Compare with --file and print the relative error");
+      ->type_name("TYPE");
+  get->add_option(
+         "--least", command->least,
+         "A coarser block is a miss: exact, int8, int4, int3 or int2, or int8/int4 for K and V apart (default: "
+         "none is too coarse)")
+      ->type_name("PRECISION");
+  get->add_option("--most", command->most,
+                  "Finer planes of the ladder are not read and not sent; written as --least (default: exact)")
+      ->type_name("PRECISION");
+  get->add_option("--layer-first", command->layer_first,
+                  "First layer wanted, counted from the namespace's first (default: 0)")
+      ->check(WholeNumber<uint32_t>())
+      ->type_name("LAYER");
+  get->add_option("--layer-count", command->layer_count, "Layers wanted; 0: to the last (default: 0)")
+      ->check(WholeNumber<uint32_t>())
+      ->type_name("LAYERS");
+  get->add_option("--out", command->out, "Write what came to this .safetensors file (default: nowhere)")
+      ->type_name("FILE");
+  get->add_flag("--check", command->check, "Compare with --file, as FP32, and print the relative error");
   get->callback([=] {
     auto result = command->Run(context);
     *code = result.ok() ? *result : context->Report(result.status());

@@ -103,16 +103,27 @@ void AddImportScales(CLI::App* app, Context* context, int* code) {
   CLI::App* scales = app->add_subcommand(
       "import-scales", "Makes artifacts of a checkpoint's calibrated KV-cache scales; prints their names");
   scales->add_option("files", command->files, "Checkpoint folder, .safetensors, index.json, or JSON of scales")
-      ->required();
-  scales->add_option("--config", command->config, "The model's config.json (default: the one beside the files)");
-  scales->add_option("--kv-heads", command->kv_heads, "KV heads of the model")->check(WholeNumber<uint32_t>());
-  scales->add_option("--head-dim", command->head_dim, "Channels of a head")->check(WholeNumber<uint32_t>());
-  scales->add_option("--v-head-dim", command->v_head_dim, "Channels of a head of V, where they differ")
-      ->check(WholeNumber<uint32_t>());
-  scales->add_option("--layers", command->layers, "Layers to take, as in 0-31 (default: from 0 to the last)");
+      ->required()
+      ->type_name("FILE");
+  scales->add_option("--config", command->config, "The model's config.json (default: the one beside the files)")
+      ->type_name("FILE");
+  scales->add_option("--kv-heads", command->kv_heads, "KV heads of the model (default: the configuration's)")
+      ->check(WholeNumber<uint32_t>())
+      ->type_name("HEADS");
+  scales->add_option("--head-dim", command->head_dim, "Channels of a head (default: the configuration's)")
+      ->check(WholeNumber<uint32_t>())
+      ->type_name("CHANNELS");
+  scales->add_option("--v-head-dim", command->v_head_dim, "Channels of a head of V (default: as of K)")
+      ->check(WholeNumber<uint32_t>())
+      ->type_name("CHANNELS");
+  scales->add_option("--layers", command->layers, "Layers to take, as in 0-31 (default: from 0 to the last)")
+      ->type_name("RANGE");
   scales->add_flag("--reciprocal", command->reciprocal, "The files hold 1/scale: what values are multiplied with");
-  scales->add_option("--out-keys", command->out_keys, "Write the artifact of keys to this file");
-  scales->add_option("--out-values", command->out_values, "Write the artifact of values to this file");
+  scales->add_option("--out-keys", command->out_keys, "Write the artifact of keys to this file (default: nowhere)")
+      ->type_name("FILE");
+  scales
+      ->add_option("--out-values", command->out_values, "Write the artifact of values to this file (default: nowhere)")
+      ->type_name("FILE");
   scales->add_flag("--register", command->register_them, "Hand both artifacts to the daemon");
   scales->callback([=] {
     auto result = command->Run(context);

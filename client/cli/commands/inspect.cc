@@ -14,11 +14,17 @@
 namespace firn::cli {
 namespace {
 
+// The classes that were measured, finest first.
+std::vector<std::pair<const char*, float>> Measured(const firnkv::PartErrors& errors) {
+  std::vector<std::pair<const char*, float>> out = {
+      {"int8", errors.int8}, {"int4", errors.int4}, {"int3", errors.int3}, {"int2", errors.int2}};
+  std::erase_if(out, [](const auto& one) { return std::isnan(one.second); });
+  return out;
+}
+
 Json ErrorsJson(const firnkv::PartErrors& errors) {
   Json out = Json::object();
-  for (auto [name, value] : {std::pair("int8", errors.int8), {"int4", errors.int4}, {"int2", errors.int2}}) {
-    if (!std::isnan(value)) out[name] = value;
-  }
+  for (auto [name, value] : Measured(errors)) out[name] = value;
   return out;
 }
 
@@ -90,8 +96,11 @@ absl::StatusOr<int> List(Context* context, const NamespaceOptions& ns_options, u
 }
 
 std::string ErrorsText(const firnkv::PartErrors& errors) {
-  auto one = [](float value) { return std::isnan(value) ? std::string("-") : fmt::format("{:.5f}", value); };
-  return one(errors.int8) + " / " + one(errors.int4) + " / " + one(errors.int2);
+  std::string text;
+  for (auto [name, value] : Measured(errors)) {
+    text += fmt::format("{}{} {:.5f}", text.empty() ? "" : ", ", name, value);
+  }
+  return text.empty() ? "not measured" : text;
 }
 
 absl::StatusOr<int> Describe(Context* context, const BlockOptions& options) {
@@ -115,7 +124,7 @@ absl::StatusOr<int> Describe(Context* context, const BlockOptions& options) {
                   block.shard, block.first_token, block.first_token + block.tokens - 1,
                   static_cast<unsigned long long>(block.generation), block.pins,
                   block.expires_unix_ms == 0 ? "" : ", expires", CopiesText(block, tier_name).c_str());
-      std::printf("  relative error at int8 / int4 / int2: K %s, V %s\n", ErrorsText(block.k_errors).c_str(),
+      std::printf("  relative error of K: %s\n  relative error of V: %s\n", ErrorsText(block.k_errors).c_str(),
                   ErrorsText(block.v_errors).c_str());
     }
   }
@@ -210,19 +219,28 @@ void AddInspect(CLI::App* app, Context* context, int* code) {
   auto limit = std::make_shared<uint64_t>(0);
   CLI::App* ls = app->add_subcommand("ls", "Lists the blocks of a namespace, in key order");
   ns->AddTo(ls);
-  ls->add_option("--limit", *limit, "Show at most so many; 0: all")->check(WholeNumber<uint64_t>());
+  ls->add_option("--limit", *limit, "Show at most so many; 0: all (default: 0)")
+      ->check(WholeNumber<uint64_t>())
+      ->type_name("BLOCKS");
   ls->callback([=] { finish(List(context, *ns, *limit)); });
 
   auto blocks = std::make_shared<BlockOptions>();
-  CLI::App* stat = app->add_subcommand("stat", "Everything about some blocks: copies, precision, errors, pins");
+  CLI::App* stat = app->add_subcommand(
+      "stat", "Everything about some blocks: copies, precision, relative error of each class, pins");
   blocks->AddTo(stat);
   stat->callback([=] { finish(Describe(context, *blocks)); });
 
   auto asked = std::make_shared<BlockOptions>();
   auto least = std::make_shared<std::string>();
-  CLI::App* exists = app->add_subcommand("exists", "Whether blocks are there, how precise and where; no use of them");
+  CLI::App* exists =
+      app->add_subcommand("exists", "Whether blocks are there, how precise and where; does not count as use of them");
   asked->AddTo(exists);
-  exists->add_option("--least", *least, "Blocks that are coarser count as absent");
+  exists
+      ->add_option(
+          "--least", *least,
+          "Blocks that are coarser count as absent: exact, int8, int4, int3 or int2, or int8/int4 for K and V apart "
+          "(default: none is too coarse)")
+      ->type_name("PRECISION");
   exists->callback([=] { finish(Exists(context, *asked, *least)); });
 
   app->add_subcommand("namespaces", "Lists the namespaces")->callback([=] { finish(Namespaces(context)); });

@@ -86,17 +86,27 @@ void AddMoves(CLI::App* app, Context* context, int* code) {
   for (auto [name, help] : {std::pair("demote", "Moves blocks down to a tier now, re-quantized to what it holds"),
                             {"promote", "Moves blocks up to a tier now"},
                             {"degrade", "Lowers the precision of blocks in their tier"},
-                            {"prefetch", "Brings blocks into the hot tier"}}) {
+                            {"prefetch", "Brings blocks into the first tier, as precise as they still are"}}) {
     auto command = std::make_shared<MoveCommand>();
     command->name = name;
     CLI::App* sub = app->add_subcommand(name, help);
     command->blocks.AddTo(sub);
-    if (command->name != "prefetch") sub->add_option("--tier", command->tier, "The tier, by name")->required();
-    if (command->name == "degrade")
-      sub->add_option("--to", command->to, "int8, int4 or int2, or int8/int4 for K and V apart")->required();
+    if (command->name != "prefetch") {
+      sub->add_option("--tier", command->tier, "The tier, by its name in `firn tiers`")->required()->type_name("NAME");
+    }
+    if (command->name == "degrade") {
+      sub->add_option("--to", command->to,
+                      "What to lower it to: int8, int4 or int2, or int8/int4 for K and V apart; exact leaves one of "
+                      "them as it is")
+          ->required()
+          ->type_name("PRECISION");
+    }
     if (command->name == "demote") sub->add_option("--to", command->to)->group("");  // To say why there is none.
-    if (command->name == "prefetch")
-      sub->add_option("--least", command->to, "Only blocks that are at least this precise");
+    if (command->name == "prefetch") {
+      sub->add_option("--least", command->to,
+                      "Only blocks that are at least this precise: int4, or int8/int4 for K and V apart (default: all)")
+          ->type_name("PRECISION");
+    }
     sub->callback([=] {
       auto result = command->Run(context);
       *code = result.ok() ? *result : context->Report(result.status());

@@ -2,8 +2,11 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <filesystem>
 
+#include "base/read_file.h"
 #include "base/status.h"
+#include "base/units.h"
 #include "client/cli/commands/commands.h"
 #include "client/cli/support/numbers.h"
 #include "client/cli/support/output.h"
@@ -12,6 +15,8 @@
 
 namespace firn::cli {
 namespace {
+
+constexpr uint64_t kPlanBytesMax = kMiB;  // As firnkv/plan_file.h has it.
 
 void PrintNamespacePlan(const Context& context, const firnkv::Namespace& ns) {
   std::string toml = firnkv::PrintPlan(ns.plan);
@@ -33,47 +38,80 @@ absl::StatusOr<int> ShowPlan(Context* context, const NamespaceOptions& which) {
   return kExitOk;
 }
 
+// Whether a plan is right is an answer, not an error: 1 says no. What keeps it from being judged, an unreadable file or
+// a daemon that is not there, has the exit code that it has everywhere.
 struct CheckCommand {
   std::string file;
   NamespaceOptions which;
   bool daemon = false, print = false;
   uint32_t layers = 0, kv_heads = 0;
 
+  // What a plan is checked for, beyond itself.
+  struct Place {
+    std::vector<firnkv::TierInfo> tiers;
+    std::optional<firnkv::NamespaceFacts> facts;
+  };
+
+  bool of_namespace() const { return !which.fingerprint.empty() || !which.model.empty(); }
+
   absl::StatusOr<int> Run(Context* context) const {
-    FIRN_ASSIGN_OR_RETURN(firnkv::PlanFile plan, firnkv::LoadPlanFile(file));
-    const bool of_namespace = !which.fingerprint.empty() || !which.model.empty();
-    if (of_namespace && layers != 0) return InvalidArgument("--layers {}: a namespace has layers of its own", layers);
+    if (of_namespace() && layers != 0) return InvalidArgument("--layers {}: a namespace has layers of its own", layers);
     if ((layers == 0) != (kv_heads == 0)) {
       return InvalidArgument("--layers {} and --kv-heads {}: allowed: both, or none", layers, kv_heads);
     }
-    std::vector<firnkv::TierInfo> tiers;
-    std::optional<firnkv::NamespaceFacts> facts;
-    if (layers != 0) {
-      facts = {.layer_last = layers, .kv_heads = kv_heads, .k_width = 1, .v_width = 1};
+    FIRN_ASSIGN_OR_RETURN(std::string toml, ReadSmallFile(file, kPlanBytesMax));
+    auto plan =
+        firnkv::ParsePlanFile(toml, {.source = file, .folder = std::filesystem::path(file).parent_path().string()});
+    if (!plan.ok()) return Wrong(*context, plan.status());
+    FIRN_ASSIGN_OR_RETURN(Place place, PlaceOf(context));
+    if (!place.tiers.empty()) {
+      absl::Status known = firnkv::CheckPlanTiers(*plan, place.tiers);
+      if (!known.ok()) return Wrong(*context, known);
     }
-    if (daemon || of_namespace) {
-      FIRN_ASSIGN_OR_RETURN(firnkv::Client * client, context->Connect());
-      FIRN_ASSIGN_OR_RETURN(firnkv::Capabilities capabilities, client->GetCapabilities());
-      tiers = std::move(capabilities.tiers);
-      FIRN_RETURN_IF_ERROR(firnkv::CheckPlanTiers(plan, tiers));
-      if (of_namespace) {
-        FIRN_ASSIGN_OR_RETURN(firnkv::Namespace ns, which.Find(client));
-        facts = ns.facts;
+    if (place.facts.has_value()) {
+      auto compiled = firnkv::PlanFor(*plan, *place.facts, place.tiers);
+      if (absl::IsFailedPrecondition(compiled.status())) {
+        return InvalidArgument("{}: {}; give --daemon, too", file, Message(compiled.status()));
       }
+      if (!compiled.ok()) return Wrong(*context, compiled.status());
+      plan->plan = *std::move(compiled);
+      plan->layers.clear();
+      plan->boundary.reset();
     }
-    if (facts.has_value()) {
-      FIRN_ASSIGN_OR_RETURN(plan.plan, firnkv::PlanFor(plan, *facts, tiers));
-      plan.layers.clear();
-      plan.boundary.reset();
-    }
-    Show(*context, plan, facts.has_value(), !tiers.empty());
+    Show(*context, *plan, place.facts.has_value(), !place.tiers.empty());
     return kExitOk;
+  }
+
+  absl::StatusOr<Place> PlaceOf(Context* context) const {
+    Place place;
+    if (layers != 0) place.facts = {.layer_last = layers, .kv_heads = kv_heads, .k_width = 1, .v_width = 1};
+    if (!daemon && !of_namespace()) return place;
+    FIRN_ASSIGN_OR_RETURN(firnkv::Client * client, context->Connect());
+    FIRN_ASSIGN_OR_RETURN(firnkv::Capabilities capabilities, client->GetCapabilities());
+    place.tiers = std::move(capabilities.tiers);
+    if (!of_namespace()) return place;
+    FIRN_ASSIGN_OR_RETURN(firnkv::Namespace ns, which.Find(client));
+    place.facts = ns.facts;
+    return place;
+  }
+
+  int Wrong(const Context& context, const absl::Status& why) const {
+    std::string message = Message(why);
+    if (!message.starts_with(file)) message = file + ": " + message;
+    std::fprintf(stderr, "firn: %s\n", message.c_str());
+    if (context.json) {
+      context.Print({{"file", file},
+                     {"right", false},
+                     {"error", {{"code", absl::StatusCodeToString(why.code())}, {"message", message}}}});
+    }
+    return kExitSome;
   }
 
   void Show(const Context& context, const firnkv::PlanFile& plan, bool for_layers, bool for_tiers) const {
     std::string toml = firnkv::PrintPlanFile(plan);
     if (context.json) {
       context.Print({{"file", file},
+                     {"right", true},
                      {"rules", plan.plan.rules.size()},
                      {"artifact_files", plan.artifacts.size()},
                      {"checked_layers", for_layers},
@@ -136,21 +174,32 @@ void AddPlan(CLI::App* app, Context* context, int* code) {
   show->callback([=] { finish(ShowPlan(context, *shown)); });
 
   auto checked = std::make_shared<CheckCommand>();
-  CLI::App* check = plan->add_subcommand("check", "Whether a plan file is right; needs no daemon");
-  check->add_option("file", checked->file, "A plan file (docs/plan.md)")->required();
-  checked->which.AddTo(check);
+  CLI::App* check = plan->add_subcommand("check", "Whether a plan file is right; exit code 0: it is, 1: it is not");
+  check->add_option("file", checked->file, "A plan file (docs/plan.md)")->required()->type_name("FILE");
+  check
+      ->add_option("--ns", checked->which.fingerprint,
+                   "Also for this namespace of the daemon, by its fingerprint or the beginning of it (default: none)")
+      ->type_name("HEX");
+  check->add_option("--model", checked->which.model, "Also for the daemon's namespace of this model id (default: none)")
+      ->type_name("ID");
   check->add_flag("--daemon", checked->daemon, "Also whether the daemon has the tiers that it names");
-  check->add_option("--layers", checked->layers, "Also for a model of so many layers")->check(WholeNumber<uint32_t>());
-  check->add_option("--kv-heads", checked->kv_heads, "... and so many KV heads a shard")
-      ->check(WholeNumber<uint32_t>());
+  check
+      ->add_option("--layers", checked->layers,
+                   "Also for a model of so many layers, with --kv-heads (default: layers are not checked)")
+      ->check(WholeNumber<uint32_t>())
+      ->type_name("LAYERS");
+  check->add_option("--kv-heads", checked->kv_heads, "KV heads of a shard of that model (default: not checked)")
+      ->check(WholeNumber<uint32_t>())
+      ->type_name("HEADS");
   check->add_flag("--print", checked->print,
-                  "Print the plan, with layers as the classes of heads where they are known");
+                  "Print the plan as TOML, with layers as the precisions of heads where they are known");
+  check->footer("Needs a daemon only for --ns, --model and --daemon.");
   check->callback([=] { finish(checked->Run(context)); });
 
   auto changed = std::make_shared<NamespaceOptions>();
   auto options = std::make_shared<PlanOptions>();
   CLI::App* set = plan->add_subcommand("set", "Changes the plan of a namespace, for what is demoted from now on");
-  set->add_option("file", options->plan, "A plan file, as --plan");
+  set->add_option("file", options->plan, "A plan file, as --plan")->type_name("FILE");
   changed->AddTo(set);
   options->AddTo(set);
   set->callback([=] { finish(SetPlan(context, *changed, *options)); });
@@ -159,7 +208,7 @@ void AddPlan(CLI::App* app, Context* context, int* code) {
 
   auto preset = std::make_shared<PresetOptions>();
   CLI::App* one = plan->add_subcommand("preset", "Prints a preset as a plan file");
-  one->add_option("name", preset->preset, "One of `firn plan presets`")->required();
+  one->add_option("name", preset->preset, "One of `firn plan presets`")->required()->type_name("NAME");
   preset->AddInputsTo(one);
   one->callback([=] { finish(WritePreset(*context, *preset)); });
 }

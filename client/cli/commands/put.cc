@@ -4,6 +4,7 @@
 #include "base/status.h"
 #include "base/units.h"
 #include "client/cli/commands/commands.h"
+#include "client/cli/support/importance.h"
 #include "client/cli/support/output.h"
 #include "client/cli/support/plan_options.h"
 #include "client/cli/support/transfer.h"
@@ -14,12 +15,16 @@ namespace {
 struct PutCommand {
   FileOptions file;
   PlanOptions plan;
-  std::string ttl;
+  std::string ttl, importance;
   bool durable = false, announce = false;
 
   absl::StatusOr<int> Run(Context* context) const {
     FIRN_ASSIGN_OR_RETURN(std::shared_ptr<const KvFile> kv, file.Open());
     FIRN_ASSIGN_OR_RETURN(auto plan_file, plan.Plan());
+    std::vector<float> token_importance;
+    if (!importance.empty()) {
+      FIRN_ASSIGN_OR_RETURN(token_importance, ReadImportance(importance, kv->tokens(), file.block_tokens));
+    }
     firnkv::PutOptions options;
     if (!ttl.empty()) {
       FIRN_ASSIGN_OR_RETURN(int64_t ttl_ms, ParseDurationMs(ttl));
@@ -35,6 +40,17 @@ struct PutCommand {
     }
     FIRN_ASSIGN_OR_RETURN(firnkv::Namespace ns, client->RegisterNamespace(facts, precision_plan));
     std::vector<FileBlock> blocks = file.Blocks(*kv, ns);
+    for (FileBlock& block : blocks) {
+      if (token_importance.empty()) break;
+      auto first = token_importance.begin() + block.first;
+      block.importance.assign(first, first + block.count);
+    }
+    if (!token_importance.empty() && ns.plan.important_fraction == 0 && !context->quiet) {
+      std::fprintf(stderr,
+                   "firn: --importance %s changes nothing while important_fraction of the namespace's plan is 0 "
+                   "(preset mikv has 0.2)\n",
+                   importance.c_str());
+    }
     bool progress = !context->quiet && !context->json;
     FIRN_ASSIGN_OR_RETURN(PutSummary summary, PutFile(client, ns, *kv, blocks, options, progress));
     Show(*context, ns, *kv, summary);
@@ -73,9 +89,16 @@ void AddPut(CLI::App* app, Context* context, int* code) {
   CLI::App* put = app->add_subcommand("put", "Stores the K and V of a file, block by block");
   command->file.AddTo(put, /*required=*/true);
   command->plan.AddTo(put);
-  put->add_option("--ttl", command->ttl, "Time to live, with a unit: 30m, 12h (default: none)");
-  put->add_flag("--durable", command->durable, "Wait until each block survives a crash");
-  put->add_flag("--announce", command->announce, "Ask before sending whether a block is wanted");
+  put->add_option("--importance", command->importance,
+                  "How much each token matters: .npy of float32, a value a token or (blocks, block tokens); plans with "
+                  "important_fraction (mikv) keep the most important exact (default: none)")
+      ->type_name("FILE");
+  put->add_option("--ttl", command->ttl, "Time to live, with a unit: 30m, 12h (default: no end)")
+      ->type_name("DURATION");
+  put->add_flag("--durable", command->durable,
+                "Wait until each block survives a crash (default: until it can be read)");
+  put->add_flag("--announce", command->announce,
+                "Ask about each block before its payload is sent: saves sending what is there already");
   put->callback([=] {
     auto result = command->Run(context);
     *code = result.ok() ? *result : context->Report(result.status());

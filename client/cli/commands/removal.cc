@@ -97,12 +97,17 @@ void AddRemoval(CLI::App* app, Context* context, int* code) {
 
   auto clear = std::make_shared<ClearCommand>();
   CLI::App* clearing = app->add_subcommand("clear", "Removes all blocks of a namespace, of a tier, or all there are");
-  clearing->add_option("--ns", clear->fingerprint, "Namespace, by its fingerprint (or the beginning of it)");
-  clearing->add_option("--model", clear->model, "Namespace, by its model id");
-  clearing->add_option("--tier", clear->tier, "Only the copies in this tier");
-  clearing->add_flag("--everything", clear->everything, "Every namespace, of every tenant");
-  clearing->add_flag("--forget", clear->forget, "The namespace itself too, not only its blocks");
-  clearing->add_flag("--yes", clear->yes, "Really");
+  clearing
+      ->add_option("--ns", clear->fingerprint,
+                   "This namespace, by its fingerprint or the beginning of it (default: every namespace)")
+      ->type_name("HEX");
+  clearing->add_option("--model", clear->model, "This namespace, by its model id (default: every namespace)")
+      ->type_name("ID");
+  clearing->add_option("--tier", clear->tier, "Only the copies in this tier (default: every tier)")->type_name("NAME");
+  clearing->add_flag("--everything", clear->everything, "Every namespace, of every tenant, in every tier");
+  clearing->add_flag("--forget", clear->forget, "The namespace itself too, not only its blocks; with --ns or --model");
+  clearing->add_flag("--yes", clear->yes, "Needed, since clearing cannot be undone");
+  clearing->footer("Say what: --ns or --model, --tier, both, or --everything; and --yes.");
   clearing->callback([=] { finish(clear->Run(context)); });
 
   auto ns = std::make_shared<NamespaceOptions>();

@@ -1,6 +1,7 @@
 // tiers, stats, capabilities, wait, capacity: the daemon itself.
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 
@@ -20,12 +21,23 @@ std::string ClassesText(const std::map<std::string, uint64_t>& classes) {
   return text.empty() ? "-" : text;
 }
 
+// Of copies that a Get may be answered from: without the medium's own, drafts, and what was removed and is still read.
+uint64_t LiveBytes(const firnkv::TierStats& tier) {
+  uint64_t bytes = tier.used_bytes;
+  for (const char* other : {"overhead_bytes", "draft_bytes", "held_bytes"}) {
+    auto counter = tier.counters.find(other);
+    if (counter != tier.counters.end()) bytes -= std::min(bytes, counter->second);
+  }
+  return bytes;
+}
+
 absl::StatusOr<int> Tiers(Context* context) {
   FIRN_ASSIGN_OR_RETURN(firnkv::Client * client, context->Connect());
   FIRN_ASSIGN_OR_RETURN(firnkv::Capabilities capabilities, client->GetCapabilities());
   FIRN_ASSIGN_OR_RETURN(firnkv::Stats stats, client->GetStats());
   Json rows = Json::array();
-  Table table({"tier", "medium", "enters at", "down to", "used", "capacity", "%", "copies", "blocks by precision"});
+  Table table({"tier", "medium", "enters at", "down to", "copies", "live bytes", "on medium", "capacity", "% full",
+               "copies by precision"});
   for (size_t i = 0; i < stats.tiers.size(); ++i) {
     const firnkv::TierStats& tier = stats.tiers[i];
     firnkv::TierInfo info = i < capabilities.tiers.size() ? capabilities.tiers[i] : firnkv::TierInfo{};
@@ -34,15 +46,19 @@ absl::StatusOr<int> Tiers(Context* context) {
                     {"persistent", info.persistent},
                     {"precision", PairText(info.precision)},
                     {"least", PairText(info.least)},
+                    {"copies", tier.copies},
+                    {"live_bytes", LiveBytes(tier)},
+                    {"on_medium_bytes", tier.used_bytes},
+                    {"capacity_bytes", tier.capacity_bytes},
                     {"counters", tier.counters},
                     {"blocks_by_class", tier.blocks_by_class}});
     double share = tier.capacity_bytes == 0
                        ? 0
                        : 100.0 * static_cast<double>(tier.used_bytes) / static_cast<double>(tier.capacity_bytes);
     table.Row({tier.name, info.medium, PairText(info.precision),
-               info.least == firnkv::PrecisionPair{} ? "-" : PairText(info.least), FormatBytes(tier.used_bytes),
-               FormatBytes(tier.capacity_bytes), fmt::format("{:.1f}", share), std::to_string(tier.copies),
-               ClassesText(tier.blocks_by_class)});
+               info.least == firnkv::PrecisionPair{} ? "-" : PairText(info.least), std::to_string(tier.copies),
+               FormatBytes(LiveBytes(tier)), FormatBytes(tier.used_bytes), FormatBytes(tier.capacity_bytes),
+               fmt::format("{:.1f}", share), ClassesText(tier.blocks_by_class)});
   }
   context->json ? context->Print({{"tiers", rows}}) : table.Print();
   return kExitOk;
@@ -134,18 +150,20 @@ void AddTiers(CLI::App* app, Context* context, int* code) {
       *code = result.ok() ? *result : context->Report(result.status());
     });
   };
-  add("tiers", "What each tier holds", Tiers);
-  add("stats", "Every counter and gauge", Stats);
+  add("tiers", "What each tier holds: copies, their live bytes, and what they take on the medium", Tiers);
+  add("stats", "Every counter and gauge (docs/operations.md says what each is)", Stats);
   add("capabilities", "The daemon's version, limits and formats", ShowCapabilities);
   auto tier = std::make_shared<std::string>(), capacity = std::make_shared<std::string>();
   CLI::App* command = app->add_subcommand("capacity", "Changes how much a tier may use, until the daemon restarts");
-  command->add_option("--tier", *tier, "The tier's name")->required();
-  command->add_option("--to", *capacity, "The new capacity, such as 64GiB")->required();
+  command->add_option("--tier", *tier, "The tier, by its name in `firn tiers`")->required()->type_name("NAME");
+  command->add_option("--to", *capacity, "The new capacity in bytes, with a unit: 512MiB, 64GiB")
+      ->required()
+      ->type_name("SIZE");
   command->callback([=] {
     auto result = SetCapacity(context, *tier, *capacity);
     *code = result.ok() ? *result : context->Report(result.status());
   });
-  add("wait", "Returns when the daemon is ready (--timeout, default 30s)", Wait);
+  add("wait", "Returns when the daemon is ready, at the latest after --timeout (default: 30s)", Wait);
 }
 
 }  // namespace firn::cli

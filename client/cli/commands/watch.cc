@@ -84,8 +84,12 @@ void AddWatch(CLI::App* app, Context* context, int* code) {
       app->add_subcommand("watch", "Prints what happens to blocks, until interrupted; with --json a document a line");
   command->ns.AddTo(watch);
   watch->add_option("--after", command->after, "Resume after this sequence number (default: from now on)")
-      ->check(WholeNumber<uint64_t>());
-  watch->add_option("--count", command->count, "Stop after so many events; 0: never")->check(WholeNumber<uint64_t>());
+      ->check(WholeNumber<uint64_t>())
+      ->type_name("SEQUENCE");
+  watch->add_option("--count", command->count, "Stop after so many events; 0: never (default: 0)")
+      ->check(WholeNumber<uint64_t>())
+      ->type_name("EVENTS");
+  watch->footer("Without --ns and --model: the events of all namespaces.");
   watch->callback([=] {
     auto result = command->Run(context);
     *code = result.ok() ? *result : context->Report(result.status());

@@ -22,8 +22,8 @@ using Json = nlohmann::ordered_json;
 
 enum ExitCode : int {
   kExitOk = 0,
-  kExitSome = 1,          // The call went through, but some blocks were missed or refused.
-  kExitUsage = 2,         // The command line or a file is wrong.
+  kExitSome = 1,          // Done, with another answer than hoped for: blocks missed or refused, a plan that is wrong.
+  kExitUsage = 2,         // The command line is wrong, or a file: it cannot be read, or is not what it must be.
   kExitUnavailable = 3,   // No daemon there, it is starting or stopping, or it did not answer in time.
   kExitInconsistent = 4,  // verify found a difference.
   kExitFailed = 5,        // The daemon refused or failed.

@@ -10,14 +10,15 @@
 
 namespace firn::cli {
 
-// What a T holds, in decimal digits. CLI11 alone takes -1 for the largest number.
+// From `least` to `most`, in decimal digits. CLI11 alone takes -1 for the largest number.
 template <typename T>
-CLI::Validator WholeNumber() {
-  auto check = [](const std::string& text) {
+CLI::Validator WholeNumber(T least = 0, T most = std::numeric_limits<T>::max()) {
+  auto check = [least, most](const std::string& text) {
     T value = 0;
     auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error == std::errc() && stop == text.data() + text.size()) return std::string();
-    return fmt::format("Value {} not in range 0 to {}", text, std::numeric_limits<T>::max());
+    bool right = error == std::errc() && stop == text.data() + text.size() && value >= least && value <= most;
+    if (right) return std::string();
+    return fmt::format("Value {} not in range {} to {}", text, least, most);
   };
   return CLI::Validator(check, "", "whole number");
 }

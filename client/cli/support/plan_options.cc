@@ -33,10 +33,21 @@ std::string PresetNames() {
 }  // namespace
 
 void PresetOptions::AddInputsTo(CLI::App* app) {
-  app->add_option("--artifact", artifact, "The artifact of keys, 64 hexadecimal digits (see `firn calibrate`)");
-  app->add_option("--value-artifact", value_artifact, "The artifact of values, for presets that need one");
-  app->add_option("--ranking", ranking, "Which layers matter most, for kvmix: CSV (docs/plan.md)");
-  app->add_option("--ranking-share", ranking_share, "Share of the layers that get more bits (default: 0.2)");
+  app->add_option("--artifact", artifact,
+                  "The artifact of keys by its name, 64 hexadecimal digits, as `firn calibrate --register` prints it "
+                  "(default: none)")
+      ->type_name("HEX");
+  app->add_option("--value-artifact", value_artifact,
+                  "The artifact of values, likewise, for presets that need one (default: none)")
+      ->type_name("HEX");
+  app->add_option("--ranking", ranking,
+                  "How much each layer matters, for kvmix: CSV with every layer of the model (docs/plan.md; default: "
+                  "none)")
+      ->type_name("FILE");
+  app->add_option(
+         "--ranking-share", ranking_share,
+         fmt::format("Share of the layers that get more bits, above 0, at most 1 (default: {})", ranking_share))
+      ->type_name("SHARE");
 }
 
 absl::StatusOr<firnkv::PlanFile> PresetOptions::Make() const {
@@ -60,19 +71,50 @@ absl::StatusOr<firnkv::PlanFile> PresetOptions::Make() const {
 
 void PlanOptions::AddTo(CLI::App* app) {
   auto* group = app->add_option_group("Precision plan",
-                                      "How the namespace's blocks are re-quantized; replaces the plan in force");
-  group->add_option("--plan", plan, "A plan file (docs/plan.md), instead of all other options of this group");
-  group->add_option("--preset", base.preset, "A plan by name, which the other options change: " + PresetNames());
+                                      "How the namespace's blocks are re-quantized; replaces the plan in force. None "
+                                      "of these: the plan in force, or the default");
+  group
+      ->add_option("--plan", plan,
+                   "A plan file (docs/plan.md), instead of all other options of this group (default: "
+                   "none)")
+      ->type_name("FILE");
+  group
+      ->add_option("--preset", base.preset,
+                   "A plan by name, which the other options change (default: none): " + PresetNames())
+      ->type_name("NAME");
   base.AddInputsTo(group);
-  group->add_option("--key-method", key_method, "per-channel, balanced (needs --artifact) or rotated")
-      ->check(CLI::IsMember({"per-channel", "balanced", "rotated"}));
-  group->add_option("--floor", floor, "Never coarser than this: int4, or int8/int4 for K and V apart");
-  group->add_option("--max-error", max_error, "A demotion above this relative error stops at a finer precision");
-  group->add_option("--keep-first", keep_first, "Leading tokens of a sequence kept exact")
-      ->check(WholeNumber<uint32_t>());
-  group->add_option("--key-group", key_group, "Values that share a scale, keys")->check(WholeNumber<uint32_t>());
-  group->add_option("--value-group", value_group, "Values that share a scale, values")->check(WholeNumber<uint32_t>());
-  group->add_option("--tier-target", tier_targets, "TIER=PRECISION, overriding the tier's own; repeatable");
+  group
+      ->add_option("--key-method", key_method,
+                   "How the ladder codes keys; balanced needs --artifact (default: per-channel, with --artifact "
+                   "balanced)")
+      ->check(CLI::IsMember({"per-channel", "balanced", "rotated"}))
+      ->type_name("METHOD");
+  group
+      ->add_option("--floor", floor,
+                   "Never coarser than this: int8, int4 or int2, or int8/int4 for K and V apart (default: no floor)")
+      ->type_name("PRECISION");
+  group
+      ->add_option("--max-error", max_error,
+                   "A demotion whose relative error would pass this, 0.1 for 10 %, stops finer (default: 0, no limit)")
+      ->type_name("ERROR");
+  group->add_option("--keep-first", keep_first, "Leading tokens of a sequence kept exact, 0 to 65536 (default: 4)")
+      ->check(WholeNumber<uint32_t>())
+      ->type_name("TOKENS");
+  group
+      ->add_option("--key-group", key_group,
+                   "Keys that share a scale on the ladder, 0 to 4096; 0: the method's own (default: 0)")
+      ->check(WholeNumber<uint32_t>())
+      ->type_name("VALUES");
+  group
+      ->add_option("--value-group", value_group,
+                   "Values that share a scale on the ladder, 0 to 4096; 0: the method's own (default: 0)")
+      ->check(WholeNumber<uint32_t>())
+      ->type_name("VALUES");
+  group
+      ->add_option("--tier-target", tier_targets,
+                   "Precision in one tier, as in cold=int2 or cold=int4/int2; repeatable (default: the tier's own)")
+      ->allow_extra_args(false)
+      ->type_name("TIER=PRECISION");
 }
 
 absl::StatusOr<std::optional<firnkv::PlanFile>> PlanOptions::Plan() const {

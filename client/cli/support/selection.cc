@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/status.h"
+#include "client/cli/support/numbers.h"
 
 namespace firn::cli {
 
@@ -19,8 +20,10 @@ constexpr size_t kCandidatesShown = 10;
 }  // namespace
 
 void NamespaceOptions::AddTo(CLI::App* app) {
-  app->add_option("--ns", fingerprint, "Namespace, by its fingerprint (or the beginning of it)");
-  app->add_option("--model", model, "Namespace, by its model id");
+  app->add_option("--ns", fingerprint,
+                  "Namespace, by its fingerprint or the beginning of it (default: the only one there is)")
+      ->type_name("HEX");
+  app->add_option("--model", model, "Namespace, by its model id (default: the only one there is)")->type_name("ID");
 }
 
 absl::StatusOr<firnkv::Namespace> NamespaceOptions::Find(firnkv::Client* client) const {
@@ -47,17 +50,30 @@ absl::StatusOr<firnkv::Namespace> NamespaceOptions::Find(firnkv::Client* client)
 }
 
 void FileOptions::AddTo(CLI::App* app, bool required) {
-  auto* option = app->add_option(required ? "file" : "--file", path, "A .safetensors or .npy file of K and V");
+  auto* option = app->add_option(required ? "file" : "--file", path,
+                                 required ? "A .safetensors or .npy file of K and V (docs/cli.md, Files)"
+                                          : "The blocks of this .safetensors or .npy file, put with the same options "
+                                            "as here (docs/cli.md, Files)")
+                     ->type_name("FILE");
   if (required) option->required();
   app->add_option("--tokens", tokens_path,
-                  "Token ids, a .npy file (default: the file's `tokens`; without any, keys by content)");
-  app->add_option("--block-tokens", block_tokens, "Tokens of a block")
-      ->check(CLI::Range(1, 65536))
-      ->capture_default_str();
-  if (required) app->add_option("--model", model, "Model id (default: the file's name)");
-  app->add_option("--revision", revision, "Revision of the model's weights");
+                  "Token ids of the file, a .npy file, to key blocks by (default: the file's `tokens` or `input_ids`; "
+                  "without them keys are made of the content)")
+      ->type_name("FILE");
+  app->add_option("--block-tokens", block_tokens,
+                  fmt::format("Tokens of a block, 1 to 65536 (default: {})", block_tokens))
+      ->check(WholeNumber<uint32_t>(1, 65536))
+      ->type_name("TOKENS");
+  if (required) {
+    app->add_option("--model", model, "Model id of the namespace (default: the file's name without its ending)")
+        ->type_name("ID");
+  }
+  app->add_option("--revision", revision, "Revision of the model's weights, part of the namespace (default: none)")
+      ->type_name("TEXT");
   app->add_flag("--pre-rope", pre_rope, "Take the keys before the rotary embedding (LAYER.k_pre_rope)");
-  app->add_option("--extra", extras, "Goes into every key: adapter, salt; repeatable, order matters");
+  app->add_option("--extra", extras, "Goes into every key: adapter, salt; repeatable, order matters (default: none)")
+      ->allow_extra_args(false)
+      ->type_name("TEXT");
 }
 
 absl::StatusOr<std::shared_ptr<const KvFile>> FileOptions::Open() const {
@@ -90,9 +106,14 @@ std::vector<FileBlock> FileOptions::Blocks(const KvFile& file, const firnkv::Nam
 void BlockOptions::AddTo(CLI::App* app) {
   ns.AddTo(app);
   file.AddTo(app, /*required=*/false);
-  app->add_option("--key", hex, "Block key, 64 hexadecimal digits; repeatable");
-  app->add_option("--opaque", opaque, "A caller's own key, as text; repeatable");
+  app->add_option("--key", hex, "A block by its key, 64 hexadecimal digits; repeatable")
+      ->allow_extra_args(false)
+      ->type_name("HEX");
+  app->add_option("--opaque", opaque, "A block by a caller's own key, as text; repeatable")
+      ->allow_extra_args(false)
+      ->type_name("TEXT");
   app->add_flag("--all", all, "All blocks of the namespace");
+  app->footer("Name blocks in one way: --file, --key and --opaque, or --all.");
 }
 
 absl::StatusOr<std::vector<firnkv::BlockInfo>> ListAll(firnkv::Client* client, const firnkv::Namespace& ns) {

@@ -26,6 +26,7 @@ struct FileBlock {
   std::optional<firnkv::BlockKey> parent;
   uint32_t first = 0;
   uint32_t count = 0;
+  std::vector<float> importance = {};  // One value a token, or none.
 };
 
 struct NamespaceOptions {

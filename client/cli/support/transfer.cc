@@ -62,6 +62,7 @@ absl::StatusOr<PutSummary> PutFile(firnkv::Client* client, const firnkv::Namespa
           .key = blocks[i].key, .parent = blocks[i].parent, .first_token = blocks[i].first, .tokens = blocks[i].count};
       item.parts = file.Parts(blocks[i].first, blocks[i].count);
       item.layout = file.LayoutOf(blocks[i].count);
+      item.token_importance = blocks[i].importance;
       items.push_back(std::move(item));
     }
     FIRN_ASSIGN_OR_RETURN(std::vector<firnkv::PutResult> results, client->Put(ns, items, options));

@@ -1,5 +1,7 @@
 #include "client/cpp/api/convert.h"
 
+#include <limits>
+
 #include "base/status.h"
 
 namespace firnkv {
@@ -9,7 +11,12 @@ std::optional<Digest> OptionalDigest(const std::string& bytes) { return Digest::
 
 Digest DigestOrZero(const std::string& bytes) { return Digest::FromBytes(bytes).value_or(Digest{}); }
 
-PartErrors FromProto(const firn::v1::PartErrors& errors) { return {errors.int8(), errors.int4(), errors.int2()}; }
+PartErrors FromProto(const firn::v1::PartErrors& errors) {
+  return {.int8 = errors.int8(),
+          .int4 = errors.int4(),
+          .int3 = errors.has_int3() ? errors.int3() : std::numeric_limits<float>::quiet_NaN(),
+          .int2 = errors.int2()};
+}
 
 }  // namespace
 

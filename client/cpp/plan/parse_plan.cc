@@ -165,6 +165,7 @@ void PlanReader::ReadPreset(TomlSection& root) {
   if (!made.ok()) return root.Error("preset", firn::Message(made.status()));
   file_.plan = std::move(made->plan);
   file_.layers = std::move(made->layers);
+  file_.ranked = std::move(made->ranked);
   preset_rules_ = file_.plan.rules.size();
 }
 

@@ -186,6 +186,19 @@ absl::Status CheckNumbers(const LayerClasses& entry, const NamespaceFacts& facts
   return absl::OkStatus();
 }
 
+// What a ranking does not rank would get the fewest bits, as if it mattered least.
+absl::Status CheckRanked(const std::vector<NumberRange>& ranked, const NamespaceFacts& facts) {
+  if (ranked.empty()) return absl::OkStatus();
+  std::vector<NumberRange> missing;
+  for (uint32_t layer = facts.layer_first; layer < facts.layer_last; ++layer) {
+    if (!Among(ranked, layer)) AddNumber(&missing, layer);
+  }
+  if (missing.empty()) return absl::OkStatus();
+  return firn::InvalidArgument(
+      "the ranking of layers lacks {}: the namespace has layers {} to {}; allowed: all of them", RangesText(missing),
+      facts.layer_first, facts.layer_last - 1);
+}
+
 absl::Status CheckTier(std::string_view key, const std::string& tier, std::span<const TierInfo> tiers) {
   std::vector<std::string> names;
   for (const TierInfo& info : tiers) names.push_back(info.name);
@@ -203,6 +216,7 @@ absl::StatusOr<PrecisionPlan> PlanFor(const PlanFile& file, const NamespaceFacts
                                  facts.layer_last, facts.kv_heads);
   }
   for (const LayerClasses& entry : file.layers) FIRN_RETURN_IF_ERROR(CheckNumbers(entry, facts));
+  FIRN_RETURN_IF_ERROR(CheckRanked(file.ranked, facts));
   PrecisionPlan plan = file.plan;
   for (Part part : {Part::kK, Part::kV}) {
     if ((part == Part::kK ? facts.k_width : facts.v_width) == 0) continue;

@@ -138,6 +138,14 @@ std::string RangesText(std::span<const NumberRange> ranges) {
   return text;
 }
 
+void AddNumber(std::vector<NumberRange>* ranges, uint32_t number) {
+  if (!ranges->empty() && ranges->back().last + 1 == number) {
+    ranges->back().last = number;
+  } else {
+    ranges->push_back({number, number});
+  }
+}
+
 std::vector<std::string> ClassRuns(std::span<const Precision> classes) {
   std::vector<std::string> runs;
   for (size_t first = 0; first < classes.size();) {

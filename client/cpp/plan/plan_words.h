@@ -55,6 +55,8 @@ std::string_view LadderName(Ladder ladder);        // "min-max", "gain", "trelli
 // "0-1,30-31"; "all" is the empty list. Nothing unless they ascend without touching each other's numbers, up to `most`.
 std::optional<std::vector<NumberRange>> ParseRanges(std::string_view text, uint32_t most);
 std::string RangesText(std::span<const NumberRange> ranges);
+// `number` is above all that are there.
+void AddNumber(std::vector<NumberRange>* ranges, uint32_t number);
 
 // "int8 x 16" for each run of equal classes; a run of one is "int8".
 std::vector<std::string> ClassRuns(std::span<const Precision> classes);

@@ -86,14 +86,15 @@ absl::StatusOr<Table> ParseTable(std::string_view csv, const std::string& source
   }
   if (table.rows.empty()) return firn::InvalidArgument("{} ranks no layers; allowed: 1 to {}", source, kLayersMax);
   std::sort(table.rows.begin(), table.rows.end(), [](const Row& a, const Row& b) { return a.layer < b.layer; });
+  std::vector<NumberRange> missing;
   for (size_t i = 1; i < table.rows.size(); ++i) {
-    uint32_t expected = table.rows[i - 1].layer + 1;
-    if (table.rows[i].layer == expected) continue;
-    return firn::InvalidArgument("{}: layer {} is there {}; allowed: each layer once, without gaps", source,
-                                 std::min(table.rows[i].layer, expected),
-                                 table.rows[i].layer < expected ? "twice" : "not at all");
+    uint32_t last = table.rows[i - 1].layer, layer = table.rows[i].layer;
+    if (layer == last) return firn::InvalidArgument("{}: layer {} is there twice; allowed: once", source, layer);
+    if (layer > last + 1) missing.push_back({last + 1, layer - 1});
   }
-  return table;
+  if (missing.empty()) return table;
+  return firn::InvalidArgument("{}: layers {} are missing; allowed: every layer from the first, {}, to the last, {}",
+                               source, RangesText(missing), table.rows.front().layer, table.rows.back().layer);
 }
 
 // Which rows are among the greatest of a column.
@@ -107,14 +108,6 @@ std::vector<bool> Greatest(const std::vector<Row>& rows, double Row::*column, do
   std::vector<bool> greatest(rows.size());
   for (size_t row : order) greatest[row] = true;
   return greatest;
-}
-
-void AddLayer(std::vector<NumberRange>* ranges, uint32_t layer) {
-  if (!ranges->empty() && ranges->back().last + 1 == layer) {
-    ranges->back().last = layer;
-  } else {
-    ranges->push_back({layer, layer});
-  }
 }
 
 }  // namespace
@@ -138,7 +131,7 @@ absl::StatusOr<std::vector<LayerClasses>> ParseRanking(std::string_view csv, con
     } else {
       classes = {k_great[i] ? kImportantK : kRest, v_great[i] ? kImportantV : kRest};
     }
-    AddLayer(&by_class[classes], row.layer);
+    AddNumber(&by_class[classes], row.layer);
   }
   std::vector<LayerClasses> ranking;
   for (auto& [classes, ranges] : by_class) {
@@ -159,6 +152,14 @@ absl::StatusOr<PlanFile> PresetPlan(std::string_view name, const PresetArtifacts
   // Its quantizer is KIVI's; how many bits a layer has is what it adds.
   FIRN_ASSIGN_OR_RETURN(file.plan, Preset("kivi-2", artifacts));
   file.layers = ranking;
+  for (const LayerClasses& entry : ranking) {
+    if (entry.layers.empty()) return file;  // All are ranked.
+  }
+  for (const LayerClasses& entry : ranking) {
+    file.ranked.insert(file.ranked.end(), entry.layers.begin(), entry.layers.end());
+  }
+  std::sort(file.ranked.begin(), file.ranked.end(),
+            [](const NumberRange& a, const NumberRange& b) { return a.first < b.first; });
   return file;
 }
 

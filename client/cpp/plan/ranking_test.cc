@@ -73,13 +73,32 @@ TEST(Ranking, WhatIsWrongIsSaidWithItsLine) {
            {"layer,k_bits,v_bits\n0,3,5\n", "line 2: '5'; allowed: 8, 4, 3, 2"},
            {"layer,k_bits,v_bits\n-1,3,4\n", "layer '-1'; allowed: 0 to 1023"},
            {"layer,k_bits,v_bits\n0,3,4\n0,3,4\n", "layer 0 is there twice"},
-           {"layer,k_bits,v_bits\n0,3,4\n2,3,4\n", "layer 1 is there not at all"},
+           {"layer,k_bits,v_bits\n0,3,4\n2,3,4\n",
+            "layers 1 are missing; allowed: every layer from the first, 0, to the last, 2"},
+           {"layer,k_importance,v_importance\n9,1,1\n2,1,1\n4,1,1\n5,1,1\n", "layers 3,6-8 are missing"},
            {"layer,k_importance,v_importance\n0,nan,4\n", "'nan'; allowed: a number"},
            {"layer,k_importance,v_importance\n0,-1,4\n", "'-1'; allowed: a number, 0 or above"}}) {
     EXPECT_THAT(firn::Message(ParseRanking(csv).status()), HasSubstr(said)) << csv;
   }
   EXPECT_THAT(firn::Message(ParseRanking("layer,k_bits,v_bits\n0,3,4\n", {.share = 0}).status()),
               HasSubstr("share of 0"));
+}
+
+// Silence is not little importance: without its row a layer would get 2 bits.
+TEST(Ranking, EveryLayerOfTheNamespaceIsRanked) {
+  auto ranking = ParseRanking("layer,k_bits,v_bits\n4,3,4\n2,2,2\n3,3,4\n");
+  ASSERT_TRUE(ranking.ok()) << ranking.status();
+  auto file = PresetPlan("kvmix", {}, *ranking);
+  ASSERT_TRUE(file.ok()) << file.status();
+  NamespaceFacts stage = Facts(5, 1);
+  stage.layer_first = 2;
+  EXPECT_TRUE(PlanFor(*file, stage).ok()) << "a pipeline stage has the layers of its range alone";
+  stage.layer_last = 8;
+  EXPECT_THAT(firn::Message(PlanFor(*file, stage).status()),
+              HasSubstr("the ranking of layers lacks 5-7: the namespace has layers 2 to 7"));
+  EXPECT_THAT(firn::Message(PlanFor(*file, Facts(6, 1)).status()), HasSubstr("lacks 0-1,5"));
+  EXPECT_FALSE(PlanFor(*PresetPlan("kvmix", {}, *ranking), Facts(4, 1)).ok()) << "nor is one ranked that is not there";
+  EXPECT_TRUE(PlanFor(*PresetPlan("kvmix", {}, {{.k = k3, .v = k4}}), Facts(6, 1)).ok()) << "all at once";
 }
 
 TEST(Ranking, OnlyKvmixTakesOneAndCannotDoWithout) {

@@ -132,7 +132,7 @@ struct TouchHint {
 };
 
 struct PartErrors {
-  float int8 = 0, int4 = 0, int2 = 0;  // Relative error of each class; NaN where it was never computed.
+  float int8 = 0, int4 = 0, int3 = 0, int2 = 0;  // Relative error of each class; NaN where it was never computed.
 };
 
 struct BlockInfo {

@@ -59,6 +59,9 @@ struct PlanFile {
   std::vector<LayerClasses> layers = {};  // In order: a later one wins.
   std::optional<BoundaryLayers> boundary = {};
   std::vector<ArtifactFile> artifacts = {};
+  // The layers that a ranking ranks: all of the namespace's have to be among them. Empty: no ranking. Not printed, as
+  // `layers` then say what each gets.
+  std::vector<NumberRange> ranked = {};
   bool operator==(const PlanFile&) const = default;
 };
 
@@ -75,7 +78,7 @@ std::string PrintPlanFile(const PlanFile& file);
 
 // The plan of a namespace of these facts. `tiers` are needed where layers or boundaries are finer than the ladder's own
 // precision, which each tier sets: FailedPrecondition without. InvalidArgument where a layer or head is not the
-// namespace's, or a codec has no such precision.
+// namespace's, a ranking lacks one of its layers, or a codec has no such precision.
 absl::StatusOr<PrecisionPlan> PlanFor(const PlanFile& file, const NamespaceFacts& facts,
                                       std::span<const TierInfo> tiers = {});
 
@@ -85,6 +88,7 @@ absl::Status CheckPlanTiers(const PlanFile& file, std::span<const TierInfo> tier
 // A ranking of layers, as KVmix wants it (arXiv 2506.08018): CSV with a row a layer under the heading
 // `layer,k_bits,v_bits`, or `layer,k_importance,v_importance`. Of importances the greatest `share` of the layers
 // (rounded down, at least one; of equals the first) get K 3 bits and V 4, each ranked by its own column; the others 2.
+// InvalidArgument, naming the layers, where some between the first and the last are missing or there twice.
 struct RankingOptions {
   std::string source = "ranking";
   double share = 0.2;  // Above 0, at most 1.
