@@ -15,8 +15,8 @@ __global__ void Probe(const float* in, float* out, size_t count) {
 template <bool kInverse>
 std::vector<float> Run(const std::vector<float>& values) {
   DeviceMemory in(values), out(values.size() * sizeof(float));
-  Probe<kInverse><<<static_cast<uint32_t>((values.size() + 255) / 256), 256>>>(in.as<float>(), out.as<float>(),
-                                                                               values.size());
+  Probe<kInverse>
+      <<<static_cast<uint32_t>((values.size() + 255) / 256), 256>>>(in.as<float>(), out.as<float>(), values.size());
   FIRN_CHECK(cudaDeviceSynchronize() == cudaSuccess);
   return out.Read<float>();
 }

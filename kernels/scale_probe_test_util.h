@@ -5,7 +5,7 @@
 
 namespace firn::kernels {
 
-std::vector<float> ProbeInverses(const std::vector<float>& steps);     // InverseOfStep
-std::vector<float> ProbeQuotients(const std::vector<float>& values);   // DividedBySteps
+std::vector<float> ProbeInverses(const std::vector<float>& steps);    // InverseOfStep
+std::vector<float> ProbeQuotients(const std::vector<float>& values);  // DividedBySteps
 
 }  // namespace firn::kernels

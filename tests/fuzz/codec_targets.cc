@@ -74,7 +74,7 @@ void MendHeader(Bytes* bytes) {
 bool SameFloats(const std::vector<uint8_t>& a, const std::vector<uint8_t>& b) {
   for (size_t i = 0; i < a.size(); i += sizeof(float)) {
     float x = LoadLe<float>(&a[i]), y = LoadLe<float>(&b[i]);
-    if (std::memcmp(&x, &y, sizeof x) != 0 && !std::isnan(x) && !std::isnan(y)) return false;
+    if (FloatBits(x) != FloatBits(y) && !std::isnan(x) && !std::isnan(y)) return false;
   }
   return true;
 }

@@ -3,21 +3,10 @@
 #include <cmath>
 #include <cstring>
 
+#include "codecs/numeric/float_formats.h"
+
 namespace firn {
 namespace {
-
-uint16_t Half(float value) {
-  _Float16 half = static_cast<_Float16>(value);
-  uint16_t bits;
-  std::memcpy(&bits, &half, 2);
-  return bits;
-}
-
-float FromHalf(uint16_t bits) {
-  _Float16 half;
-  std::memcpy(&half, &bits, 2);
-  return static_cast<float>(half);
-}
 
 template <typename Result>
 Result Failed(absl::Status status) {
@@ -60,7 +49,7 @@ std::vector<uint16_t> KnownValues(size_t count, uint64_t number) {
   for (size_t i = 0; i < out.size(); ++i) {
     state = state * 6364136223846793005ull + 1442695040888963407ull;
     float noise = static_cast<float>(static_cast<int32_t>(state >> 32)) / 2147483648.0f;
-    out[i] = Half(smooth[i % smooth.size()] + noise);
+    out[i] = FloatToHalf(smooth[i % smooth.size()] + noise);
   }
   return out;
 }
@@ -69,7 +58,7 @@ double RelativeError(std::span<const uint16_t> expected, std::span<const uint16_
   if (values.size() != expected.size()) return INFINITY;
   double error = 0, norm = 0;
   for (size_t i = 0; i < expected.size(); ++i) {
-    double x = FromHalf(expected[i]), y = FromHalf(values[i]);
+    double x = HalfToFloat(expected[i]), y = HalfToFloat(values[i]);
     error += (x - y) * (x - y);
     norm += x * x;
   }

@@ -72,7 +72,7 @@ class Rig final : public TierHarness {
     options.clock = Clock::Real();
     options.probe_interval_ms = 200;
   }
-  ~Rig() override { Stop(); }
+  ~Rig() override { CloseTier(); }
   absl::Status Open() {
     recovered.clear();
     ColdRecovery recovery;
@@ -80,7 +80,7 @@ class Rig final : public TierHarness {
     FIRN_ASSIGN_OR_RETURN(opened, OpenColdTier(where, options, recovery));
     return absl::OkStatus();
   }
-  void Stop() {
+  void CloseTier() {
     recovered.clear();
     opened.tier.reset();
     opened.lock.reset();
@@ -89,7 +89,7 @@ class Rig final : public TierHarness {
     Awaited<absl::Status> closed;
     opened.tier->Close(closed.Done());
     absl::Status status = closed.Wait(this).value_or(InternalError("never closed"));
-    Stop();
+    CloseTier();
     return status;
   }
   Tier& tier() override { return *opened.tier; }
@@ -176,7 +176,7 @@ TEST(ColdDirectory, C24_tenThousandBlocksSurviveStopsKillsAndALostIndex) {
   ASSERT_TRUE(rig.Open().ok());
   EXPECT_EQ(rig.opened.report.replayed_extents, 0u);
   ExpectRecovered(&rig, kBlocks, 2);
-  rig.Stop();
+  rig.CloseTier();
   fs::remove_all(path + "/index");
   ASSERT_TRUE(rig.Open().ok());
   EXPECT_TRUE(rig.opened.report.rebuilt);
@@ -196,7 +196,7 @@ TEST(ColdDirectory, C24_tenThousandBlocksSurviveStopsKillsAndALostIndex) {
   EXPECT_TRUE(rig.opened.report.rebuilt);
   EXPECT_FALSE(notices.empty());
   ExpectRecovered(&rig, kBlocks, 2);
-  rig.Stop();
+  rig.CloseTier();
   fs::remove_all(path + "/segments");
   ASSERT_TRUE(rig.Open().ok());
   EXPECT_TRUE(rig.recovered.empty());
@@ -255,7 +255,7 @@ TEST(ColdDirectory, ASecondDaemonIsRefused) {
   ASSERT_TRUE(first.Open().ok());
   absl::Status status = second.Open();
   EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
-  first.Stop();
+  first.CloseTier();
   EXPECT_TRUE(second.Open().ok());
 }
 
@@ -351,7 +351,7 @@ TEST(ColdDirectory, C25_aFullFileSystemComesBackByItself) {
     bool there = false;
     for (const RecoveredCopy& copy : rig.recovered) there |= copy.identity == last.header->identity;
     EXPECT_TRUE(there);
-    rig.Stop();
+    rig.CloseTier();
   }
 }
 

@@ -8,8 +8,6 @@
 namespace firn {
 namespace {
 
-using ::testing::HasSubstr;
-
 // Every block either reads back as it was written, or not at all.
 void ExpectRightOrMissing(ColdRig* rig, const CopyPtr& copy, const EncodedBlock& block) {
   auto read = rig->Get(copy, block);

@@ -15,23 +15,15 @@
 #include "base/executor.h"
 #include "base/status.h"
 #include "codecs/block_codec.h"
+#include "codecs/numeric/float_formats.h"
 #include "tiers/store/fake_tier_test_util.h"
 #include "tiers/store/store.h"
 
 namespace firn {
 
 // IEEE half from a float that half can hold; for test values only.
-inline uint16_t Half(float value) {
-  _Float16 half = static_cast<_Float16>(value);
-  uint16_t bits;
-  std::memcpy(&bits, &half, 2);
-  return bits;
-}
-inline float FromHalf(uint16_t bits) {
-  _Float16 half;
-  std::memcpy(&half, &bits, 2);
-  return static_cast<float>(half);
-}
+inline uint16_t Half(float value) { return FloatToHalf(value); }
+inline float FromHalf(uint16_t bits) { return HalfToFloat(bits); }
 
 inline Digest TestKey(uint64_t number) { return Sha256(AsBytes("key " + std::to_string(number))); }
 
