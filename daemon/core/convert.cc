@@ -221,6 +221,10 @@ absl::StatusOr<PrecisionPlan> ToPlan(const v1::PrecisionPlan& plan) {
     return InvalidArgument("plan.important_fraction = {}; allowed: 0 to 1", plan.important_fraction());
   }
   out.important_fraction = plan.important_fraction();
+  if (plan.recent_tokens() > kRecentTokensMax) {
+    return InvalidArgument("plan.recent_tokens = {}; allowed: 0 to {}", plan.recent_tokens(), kRecentTokensMax);
+  }
+  out.recent_tokens = plan.recent_tokens();
   FIRN_ASSIGN_OR_RETURN(out.floor, ToClassPair(plan.floor(), "plan.floor"));
   if (!std::isfinite(plan.max_relative_error()) || plan.max_relative_error() < 0) {
     return InvalidArgument("plan.max_relative_error = {}; allowed: 0 (no limit) or a positive number",
@@ -248,6 +252,7 @@ void FromPlan(const PrecisionPlan& plan, v1::PrecisionPlan* out) {
   out->set_value_group(plan.value_group);
   out->set_keep_first_tokens(plan.keep_first_tokens);
   out->set_important_fraction(plan.important_fraction);
+  out->set_recent_tokens(plan.recent_tokens);
   FromClassPair(plan.floor, out->mutable_floor());
   out->set_max_relative_error(plan.max_relative_error);
   for (const auto& [tier, classes] : plan.tier_target) FromClassPair(classes, &(*out->mutable_tier_target())[tier]);

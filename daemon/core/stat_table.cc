@@ -8,6 +8,7 @@ using enum StatKind;
 constexpr StoreStatRow kStore[] = {
     {"blocks", kGauge, "Blocks in the index, one a shard.", &StoreStats::blocks},
     {"index_bytes", kGauge, "Memory of the index.", &StoreStats::index_bytes},
+    {"recent_blocks", kGauge, "Blocks in the recent window of some sequence.", &StoreStats::recent_blocks},
     {"namespaces", kGauge, "Registered namespaces.", &StoreStats::namespaces},
     {"sessions", kGauge, "Open sessions, those of single streams included.", &StoreStats::sessions},
     {"pins", kGauge, "Pins held by sessions.", &StoreStats::pins},
@@ -65,6 +66,8 @@ constexpr TierStatRow kTier[] = {
     {"evictions", kCounter, "Copies dropped to make room.", [](const TierStats& t) { return t.evictions; }},
     {"evictor_found_nothing", kCounter, "Times that nothing could be dropped.",
      [](const TierStats& t) { return t.evictor_found_nothing; }},
+    {"recent_broken", kCounter, "Copies that lost their recent window for want of room.",
+     [](const TierStats& t) { return t.recent_broken; }},
     {"reserves", kCounter, "Reservations of space.", [](const TierStats& t) { return t.counters.reserves; }},
     {"reserve_failures", kCounter, "Reservations that found no room.",
      [](const TierStats& t) { return t.counters.reserve_failures; }},

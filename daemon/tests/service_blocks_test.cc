@@ -296,8 +296,14 @@ TEST(ServiceBlocks, ImportantTokensStayExact) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(Message(refused), testing::HasSubstr("plan.important_fraction = 1.5; allowed: 0 to 1"));
   registration.mutable_plan()->set_important_fraction(0.125f);
+  registration.mutable_plan()->set_recent_tokens(1048577);
+  refused = harness.client->Call("KvStore/RegisterNamespace", registration, &info);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Message(refused), testing::HasSubstr("plan.recent_tokens = 1048577; allowed: 0 to 1048576"));
+  registration.mutable_plan()->set_recent_tokens(96);
   ASSERT_TRUE(harness.client->Call("KvStore/RegisterNamespace", registration, &info).ok());
   EXPECT_EQ(info.plan().important_fraction(), 0.125f);
+  EXPECT_EQ(info.plan().recent_tokens(), 96u);
   ApiClient api(harness.client.get(), facts);
 
   auto importance_of = [](const std::set<uint32_t>& tokens, auto* out) {

@@ -34,6 +34,7 @@ PrecisionPlan SomePlan() {
   rule.coding.bits = 4;
   rule.coding.group = 64;
   plan.rules.push_back(rule);
+  plan.recent_tokens = 128;
   return plan;
 }
 

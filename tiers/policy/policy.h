@@ -28,8 +28,10 @@ class PolicyView {
 };
 
 // What may be done with a node: copies that still have planes to give are apart from those that have not, since planes
-// go before blocks do.
-enum class NodeKind : uint8_t { kDegradable = 0, kNarrow = 1 };
+// go before blocks do; and copies of blocks in a recent window, of either sort, are apart from both, since they go
+// last.
+enum class NodeKind : uint8_t { kDegradable = 0, kNarrow = 1, kRecent = 2 };
+inline constexpr NodeKind kNodeKinds[] = {NodeKind::kDegradable, NodeKind::kNarrow, NodeKind::kRecent};
 
 enum class Verdict : uint8_t {
   kTake,  // A victim.
@@ -43,8 +45,10 @@ class Policy {
 
   virtual void Insert(uint8_t tier, NodeId node, NodeKind kind) = 0;
   virtual void Remove(NodeId node) = 0;
-  // The copy lost its spare planes (or got some).
+  // The copy lost its spare planes (or got some), or its block entered or left a window. What leaves one is filed with
+  // its chain: next to its parent, where that is among the nodes of its new kind.
   virtual void ChangeKind(NodeId node, NodeKind kind) = 0;
+  virtual NodeKind KindOf(NodeId node) const = 0;
   // A use of the block through this copy.
   virtual void Access(NodeId node) = 0;
   // The worker says that it will not come back soon.

@@ -67,11 +67,14 @@ void PrefixLru::Remove(NodeId node) {
 }
 
 void PrefixLru::ChangeKind(NodeId node, NodeKind kind) {
-  uint8_t list = static_cast<uint8_t>((links_[node].list & ~1) | static_cast<uint8_t>(kind));
-  if (links_[node].list == list) return;
+  const uint8_t before = links_[node].list, tier = static_cast<uint8_t>(before / std::size(kNodeKinds));
+  const uint8_t list = ListOf(tier, kind);
+  if (before == list) return;
+  Unlink(node);
+  NodeId parent = before == ListOf(tier, NodeKind::kRecent) ? view_->ParentNode(node) : kNoNode;
+  if (parent != kNoNode && parent < links_.size() && links_[parent].list == list) return LinkBehind(parent, node);
   // A degraded copy was the coldest of its kind; among the narrow ones it is filed as just degraded, which keeps the
   // order in which the planes were taken.
-  Unlink(node);
   LinkWarmest(list, node);
 }
 

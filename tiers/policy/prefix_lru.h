@@ -7,6 +7,7 @@
 #pragma once
 
 #include <array>
+#include <iterator>
 #include <memory>
 #include <vector>
 
@@ -22,6 +23,9 @@ class PrefixLru final : public Policy {
   void Insert(uint8_t tier, NodeId node, NodeKind kind) override;
   void Remove(NodeId node) override;
   void ChangeKind(NodeId node, NodeKind kind) override;
+  NodeKind KindOf(NodeId node) const override {
+    return static_cast<NodeKind>(links_[node].list % std::size(kNodeKinds));
+  }
   void Access(NodeId node) override;
   void Cool(NodeId node) override;
   void Coldest(uint8_t tier, NodeKind kind, size_t limit, absl::FunctionRef<Verdict(NodeId)> judge,
@@ -47,7 +51,7 @@ class PrefixLru final : public Policy {
   };
 
   static uint8_t ListOf(uint8_t tier, NodeKind kind) {
-    return static_cast<uint8_t>(tier * 2 + static_cast<uint8_t>(kind));
+    return static_cast<uint8_t>(tier * std::size(kNodeKinds) + static_cast<uint8_t>(kind));
   }
   void Unlink(NodeId node);
   void LinkWarmest(uint8_t list, NodeId node);
@@ -57,7 +61,7 @@ class PrefixLru final : public Policy {
 
   const PolicyView* view_;
   std::vector<Link> links_;  // By node id.
-  std::array<List, kTiersMax * 2> lists_;
+  std::array<List, kTiersMax * std::size(kNodeKinds)> lists_;
   std::vector<NodeId> path_;  // Scratch of Access.
   uint32_t uses_ = 0;         // Wraps; only differences are looked at.
 };

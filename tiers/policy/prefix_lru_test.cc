@@ -85,6 +85,23 @@ TEST(PrefixLru, KindsAndTiersAreApart) {
   EXPECT_EQ(lru.Count(0, NodeKind::kNarrow), 0u);
 }
 
+TEST(PrefixLru, WhatLeavesAWindowIsFiledWithItsChain) {
+  FakeView view;
+  view.parents = {{1, 0}, {2, 1}, {3, 2}, {21, 20}};
+  PrefixLru lru(&view);
+  for (NodeId n : {0, 1}) lru.Insert(0, n, NodeKind::kNarrow);
+  for (NodeId n : {2, 3}) lru.Insert(0, n, NodeKind::kRecent);
+  lru.Insert(0, 10, NodeKind::kNarrow);
+  EXPECT_EQ(lru.Order(0, NodeKind::kRecent), (std::vector<NodeId>{3, 2})) << "leaves first there, too";
+  EXPECT_EQ(TakeAll(lru, 0), (std::vector<NodeId>{1, 0, 10})) << "apart from what may go";
+  lru.ChangeKind(2, NodeKind::kNarrow);
+  lru.ChangeKind(3, NodeKind::kNarrow);
+  EXPECT_EQ(TakeAll(lru, 0), (std::vector<NodeId>{3, 2, 1, 0, 10}));
+  lru.Insert(0, 21, NodeKind::kRecent);  // Its parent is not here.
+  lru.ChangeKind(21, NodeKind::kNarrow);
+  EXPECT_EQ(TakeAll(lru, 0).back(), 21u);
+}
+
 TEST(PrefixLru, ListsStayWholeUnderRandomUse) {
   const uint32_t seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -100,7 +117,7 @@ TEST(PrefixLru, ListsStayWholeUnderRandomUse) {
       case 1:
         if (it == model.end()) {
           if (rng() % 2) view.parents[node] = node / 2 == node ? kNoNode : node / 2;
-          auto where = std::pair<uint8_t, NodeKind>(rng() % 3, NodeKind(rng() % 2));
+          auto where = std::pair<uint8_t, NodeKind>(rng() % 3, NodeKind(rng() % 3));
           lru.Insert(where.first, node, where.second);
           model[node] = where;
         }
@@ -115,7 +132,7 @@ TEST(PrefixLru, ListsStayWholeUnderRandomUse) {
         }
         break;
       case 4:
-        if (it != model.end()) lru.ChangeKind(node, it->second.second = NodeKind(rng() % 2));
+        if (it != model.end()) lru.ChangeKind(node, it->second.second = NodeKind(rng() % 3));
         break;
       default:
         if (it != model.end()) lru.Cool(node);
@@ -123,7 +140,7 @@ TEST(PrefixLru, ListsStayWholeUnderRandomUse) {
   }
   std::set<NodeId> seen;
   for (uint8_t tier = 0; tier < 3; ++tier) {
-    for (NodeKind kind : {NodeKind::kDegradable, NodeKind::kNarrow}) {
+    for (NodeKind kind : kNodeKinds) {
       auto order = lru.Order(tier, kind);
       EXPECT_EQ(order.size(), lru.Count(tier, kind));
       for (NodeId node : order) {

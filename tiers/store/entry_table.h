@@ -73,6 +73,7 @@ static_assert(sizeof(HeldCopy) <= 40);
 
 struct Entry {
   static constexpr uint16_t kUsed = 1, kMoving = 2, kNonFinite = 4;
+  static constexpr uint16_t kRecent = 8;  // Some recent window holds it (recent_windows.h).
 
   Digest key;
   uint64_t generation = 0;

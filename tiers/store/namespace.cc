@@ -13,7 +13,8 @@ namespace {
 
 constexpr std::string_view kFactsDomain("firn.facts.v1\0", 14);
 constexpr std::string_view kNamespaceDomain("firn.ns.v1\0", 11);
-constexpr uint32_t kSerializedVersion = 3;  // Version 1 had neither ladder nor rules, version 2 no important_fraction.
+// Version 1 had neither ladder nor rules, version 2 no important_fraction, version 3 no recent_tokens.
+constexpr uint32_t kSerializedVersion = 4;
 constexpr size_t kNameBytesMax = 1024;
 constexpr size_t kScalingParamsMax = 64;
 constexpr size_t kTierTargetsMax = 16;
@@ -272,6 +273,7 @@ absl::Status ValidatePlan(const NamespaceFacts& facts, const PrecisionPlan& plan
   if (!(plan.important_fraction >= 0 && plan.important_fraction <= 1)) {
     return InvalidArgument("important_fraction is {}; it is 0 to 1", plan.important_fraction);
   }
+  FIRN_RETURN_IF_ERROR(CheckRange("recent_tokens", plan.recent_tokens, 0, kRecentTokensMax));
   if (!std::isfinite(plan.max_relative_error) || plan.max_relative_error < 0) {
     return InvalidArgument("max_relative_error is {}; it is finite and not negative", plan.max_relative_error);
   }
@@ -332,6 +334,7 @@ std::vector<uint8_t> SerializeNamespace(const NamespaceFacts& facts, const Preci
   writer.Write<uint32_t>(static_cast<uint32_t>(plan.rules.size()));
   for (const TierRule& rule : plan.rules) WriteRule(&writer, rule);
   writer.Write<float>(plan.important_fraction);
+  writer.Write<uint32_t>(plan.recent_tokens);
   return writer.Take();
 }
 
@@ -372,6 +375,7 @@ absl::StatusOr<std::pair<NamespaceFacts, PrecisionPlan>> ParseNamespace(ByteSpan
     }
   }
   if (version >= 3) plan.important_fraction = reader.Read<float>();
+  if (version >= 4) plan.recent_tokens = reader.Read<uint32_t>();
   if (!reader.ok() || reader.remaining() != 0) return DataLoss("a namespace of {} bytes does not parse", bytes.size());
   FIRN_RETURN_IF_ERROR(ValidateFacts(facts));
   return std::pair(std::move(facts), std::move(plan));

@@ -76,6 +76,8 @@ struct PrecisionPlan {
   uint32_t keep_first_tokens = 4;  // Attention sinks kept exact.
   // The share of a block's tokens kept exact where their importance is given: the sinks, then the most important.
   float important_fraction = 0;
+  // The last tokens of a sequence that grows stay as they are while anything else can go; 0: no such window.
+  uint32_t recent_tokens = 0;
   ClassPair floor;               // Never below; kNone: no floor.
   float max_relative_error = 0;  // A demotion that would exceed it stops at the finer class; 0: no limit.
   std::map<std::string, ClassPair> tier_target;  // By tier name; overrides the tier's own precision.
@@ -84,6 +86,7 @@ struct PrecisionPlan {
   const TierRule* RuleFor(const std::string& tier, Part part) const;
   bool operator==(const PrecisionPlan&) const = default;
 };
+inline constexpr uint32_t kRecentTokensMax = uint32_t{1} << 20;
 absl::Status ValidatePlan(const NamespaceFacts& facts, const PrecisionPlan& plan);
 
 // Canonical bytes of facts and plan: what the log keeps. Parse accepts any bytes and bounds everything; the facts are

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <random>
 #include <set>
 
@@ -95,6 +97,11 @@ TEST(Namespace, RefusalsNameValueAndLimit) {
   plan.max_relative_error = -1;
   EXPECT_FALSE(ValidatePlan(Facts(), plan).ok());
   plan = {};
+  plan.recent_tokens = kRecentTokensMax;
+  EXPECT_TRUE(ValidatePlan(Facts(), plan).ok());
+  ++plan.recent_tokens;
+  EXPECT_EQ(Message(ValidatePlan(Facts(), plan)), "recent_tokens is 1048577; it is 0 to 1048576");
+  plan = {};
   plan.key_method = KeyMethod::kBalancedRotated;
   EXPECT_FALSE(ValidatePlan(Facts(), plan).ok());
   plan = {};
@@ -103,7 +110,8 @@ TEST(Namespace, RefusalsNameValueAndLimit) {
   EXPECT_NE(Message(ValidatePlan(Facts(), plan)).find("cold"), std::string::npos);
 }
 
-TEST(Namespace, SerializedFormRoundTripsAndSurvivesAnyBytes) {
+// What tests/golden/namespace_v4.bin says of Facts(); older versions end before the last of it.
+PrecisionPlan GoldenPlan() {
   PrecisionPlan plan;
   plan.key_method = KeyMethod::kRotated;
   plan.floor = {PrecisionClass::k4Bit, PrecisionClass::k2Bit};
@@ -115,17 +123,44 @@ TEST(Namespace, SerializedFormRoundTripsAndSurvivesAnyBytes) {
   heads.classes.assign(size_t{Facts().layers()} * Facts().kv_heads, PrecisionClass::k2Bit);
   heads.classes.back() = PrecisionClass::k4Bit;
   plan.rules = {heads};
+  plan.recent_tokens = 128;
+  return plan;
+}
+
+std::vector<uint8_t> Golden(int version) {
+  std::ifstream file(std::string(FIRN_SOURCE_DIR) + "/tests/golden/namespace_v" + std::to_string(version) + ".bin",
+                     std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+TEST(Namespace, EveryVersionThatWasWrittenIsRead) {
+  EXPECT_EQ(SerializeNamespace(Facts(), GoldenPlan()), Golden(4)) << "bytes that are on disks changed their meaning";
+  PrecisionPlan plan = GoldenPlan();
+  for (int version = 4; version > 0; --version) {
+    if (version < 4) plan.recent_tokens = 0;
+    if (version < 3) plan.important_fraction = 0;
+    if (version < 2) {
+      plan.rules.clear();
+      plan.ladder = Ladder::kMinMax;
+    }
+    auto parsed = ParseNamespace(Golden(version));
+    ASSERT_TRUE(parsed.ok()) << version << ": " << Message(parsed.status());
+    EXPECT_EQ(parsed->first, Facts()) << version;
+    EXPECT_EQ(parsed->second, plan) << version;
+  }
+  std::vector<uint8_t> later = Golden(4);
+  later[0] = 5;
+  EXPECT_NE(Message(ParseNamespace(later).status()).find("version 5; this build reads versions 1 to 4"),
+            std::string::npos);
+}
+
+TEST(Namespace, SerializedFormRoundTripsAndSurvivesAnyBytes) {
+  PrecisionPlan plan = GoldenPlan();
   std::vector<uint8_t> bytes = SerializeNamespace(Facts(), plan);
   auto parsed = ParseNamespace(bytes);
   ASSERT_TRUE(parsed.ok()) << Message(parsed.status());
   EXPECT_EQ(parsed->first, Facts());
   EXPECT_EQ(parsed->second, plan);
-  // Version 2 ended before important_fraction.
-  std::vector<uint8_t> older(bytes.begin(), bytes.end() - 4);
-  older[0] = 2;
-  plan.important_fraction = 0;
-  ASSERT_TRUE(ParseNamespace(older).ok());
-  EXPECT_EQ(ParseNamespace(older)->second, plan);
   for (size_t cut = 0; cut < bytes.size(); ++cut) EXPECT_FALSE(ParseNamespace(ByteSpan(bytes).first(cut)).ok());
   const uint32_t seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));

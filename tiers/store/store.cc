@@ -264,11 +264,13 @@ StoreStats StoreImpl::Stats() const {
     tier.degraded_bytes = state.degraded_bytes;
     tier.evictions = state.evictions;
     tier.evictor_found_nothing = state.found_nothing;
+    tier.recent_broken = state.recent_broken;
     std::copy(state.by_class.begin(), state.by_class.end(), tier.blocks_by_class);
     out.tiers.push_back(std::move(tier));
   }
   out.blocks = table_.size();
-  out.index_bytes = table_.MemoryBytes();
+  out.index_bytes = table_.MemoryBytes() + windows_.MemoryBytes();
+  out.recent_blocks = windows_.blocks();
   out.namespaces = namespace_by_fingerprint_.size();
   out.sessions = sessions_.size();
   out.pins = pins_;

@@ -134,7 +134,7 @@ struct LocatedBlock {
 };
 
 struct TouchHint {
-  float importance = 0;        // Adds to or takes from a block's worth; 0: none. Finite, in [-1, 1].
+  float importance = 0;        // Adds to or takes from a block's worth; 0: none. In [-1, 1]; < 0: its sequence ended.
   bool live_sequence = false;  // Its sequence is decoding now: keep it as it is for a while.
   // As in PutSpec, in all shards, in place of what was given before; empty changes nothing. It has no effect on copies
   // that are coded already: their own set of exact tokens is what counts.

@@ -112,6 +112,7 @@ absl::Status StoreImpl::Touch(NamespaceId ns, const Digest& key, const TouchHint
     e.importance = hint.importance;
     if (hint.live_sequence)
       e.live_until_s = static_cast<uint32_t>(options_.clock->NowNs() / 1'000'000'000) + kLiveSeconds;
+    UseInWindowLocked(id, hint.importance < 0 ? Use::kLast : Use::kMore);
     for (NodeId node = e.first_copy; node != kNoNode; node = table_.copy(node).next) {
       hint.importance < 0 ? policy_->Cool(node) : policy_->Access(node);
     }

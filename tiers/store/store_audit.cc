@@ -19,6 +19,8 @@ AuditReport StoreImpl::Audit() const {
   };
   std::vector<uint64_t> copies(options_.tiers.size()), bytes(options_.tiers.size());
   std::vector<std::array<uint64_t, 17>> by_class(options_.tiers.size());
+  std::vector<uint64_t> recent(options_.tiers.size()), recent_bytes(options_.tiers.size());
+  for (std::string& finding : windows_.Audit()) expect(false, std::move(finding));
   uint64_t pins = 0, moving = 0;
   table_.ForEach([&](EntryId id) {
     const Entry& e = table_.entry(id);
@@ -32,6 +34,7 @@ AuditReport StoreImpl::Audit() const {
     int previous = -1;
     for (NodeId node = e.first_copy; node != kNoNode; node = table_.copy(node).next) {
       const HeldCopy& held = table_.copy(node);
+      if (e.flags & Entry::kRecent) ++recent[held.tier], recent_bytes[held.tier] += held.copy->StoredBytes();
       expect(held.used && held.entry == id, fmt::format("copy {} does not belong to its block", node));
       expect(held.tier > previous, fmt::format("block {} lists its copies out of order", e.key.Hex()));
       previous = held.tier;
@@ -58,9 +61,16 @@ AuditReport StoreImpl::Audit() const {
   for (size_t i = 0; i < options_.tiers.size(); ++i) {
     const std::string& name = options_.tiers[i].name;
     uint8_t tier = static_cast<uint8_t>(i);
-    size_t listed = policy_->Count(tier, NodeKind::kDegradable) + policy_->Count(tier, NodeKind::kNarrow);
+    size_t listed = 0;
+    for (NodeKind kind : kNodeKinds) listed += policy_->Count(tier, kind);
     expect(listed == copies[i],
            fmt::format("tier \"{}\": the policy lists {} copies, the index {}", name, listed, copies[i]));
+    size_t apart = policy_->Count(tier, NodeKind::kRecent);
+    expect(apart == recent[i],
+           fmt::format("tier \"{}\": the policy lists {} recent copies, the index {}", name, apart, recent[i]));
+    expect(recent_bytes[i] == tiers_[i].recent_bytes,
+           fmt::format("tier \"{}\": {} bytes of recent copies counted, {} recounted", name, tiers_[i].recent_bytes,
+                       recent_bytes[i]));
     expect(by_class[i] == tiers_[i].by_class,
            fmt::format("tier \"{}\": the counts by class do not equal a recount", name));
     TierUsage usage = options_.tiers[i].tier->Usage();

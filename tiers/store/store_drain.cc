@@ -166,7 +166,7 @@ void StoreImpl::Shutdown(int64_t budget_ms, absl::AnyInvocable<void(absl::Status
     if (to.has_value() && !stopping_) {
       // The warmest last in the list, so that they are saved first.
       for (int tier = *to - 1; tier >= 0; --tier) {
-        for (NodeKind kind : {NodeKind::kNarrow, NodeKind::kDegradable}) {
+        for (NodeKind kind : {NodeKind::kNarrow, NodeKind::kDegradable, NodeKind::kRecent}) {
           for (NodeId node : policy_->Order(static_cast<uint8_t>(tier), kind)) {
             EntryId id = table_.copy(node).entry;
             if (table_.HottestTier(id) == tier && table_.FindCopy(id, *to) == nullptr) {

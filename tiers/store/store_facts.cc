@@ -16,6 +16,7 @@ void StoreImpl::RegisterNamespace(const NamespaceFacts& facts, const PrecisionPl
   absl::Status valid = ValidateFacts(facts);
   if (!valid.ok()) return done(valid);
   NamespaceId id = 0;
+  bool refit = false;
   {
     std::lock_guard lock(mu_);
     absl::Status plan_ok = CheckPlanLocked(facts, plan);
@@ -29,6 +30,7 @@ void StoreImpl::RegisterNamespace(const NamespaceFacts& facts, const PrecisionPl
                                   options_.namespaces_max);
     }
     if (plan_ok.ok()) {
+      refit = it != namespace_by_fingerprint_.end() && namespaces_[it->second].plan.recent_tokens != plan.recent_tokens;
       AddNamespaceLocked(facts, plan, &id);
       if (!same) namespaces_[id].saved = false;
       if (!same && fact_writer_) {
@@ -37,6 +39,7 @@ void StoreImpl::RegisterNamespace(const NamespaceFacts& facts, const PrecisionPl
     }
     valid = plan_ok;
   }
+  if (refit) FitWindows(id);
   if (done == nullptr) return WriteQueuedFacts();
   if (!valid.ok()) return done(valid);
   done(id);

@@ -120,6 +120,7 @@ void StoreImpl::StartGet(std::shared_ptr<GetContext> context) {
         } else {
           const HeldCopy& held = table_.copy(chosen);
           policy_->Access(chosen);
+          UseInWindowLocked(id);
           RunMask runs = WantedRuns(context->spec.most) & held.copy->Runs();
           bool cold = options_.tiers[held.tier].tier->persistent();
           auto joined = cold ? flights_.find({id, runs.bits()}) : flights_.end();

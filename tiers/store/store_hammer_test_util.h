@@ -20,7 +20,8 @@ struct HammerOptions {
   int operations_a_thread = 1000;
   uint32_t threads = 4;
   uint32_t keys = 48;
-  std::function<void()> tick;  // Called with the store's Tick, about every millisecond.
+  uint32_t sequence_blocks = 1;  // So many keys follow one another.
+  std::function<void()> tick;    // Called with the store's Tick, about every millisecond.
 };
 
 // C30: hit, miss, error, cancelled and dead-client paths from many threads; then nothing is held.
@@ -46,6 +47,10 @@ inline void HammerFromManyThreads(StoreHarness& h, const HammerOptions& options)
         uint64_t key = rng() % options.keys;
         PutSpec spec = h.Spec(key);
         spec.session = session;
+        if (uint64_t place = key % options.sequence_blocks; place > 0) {
+          spec.first_token = static_cast<uint32_t>(place) * spec.tokens;
+          spec.parent = TestKey(key - 1);
+        }
         if (rng() % 16 == 0) spec.ttl_ms = 50;
         GetSpec get;
         get.address = {h.ns, TestKey(key), 0};

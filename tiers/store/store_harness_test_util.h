@@ -31,8 +31,9 @@ struct HarnessOptions {
   uint64_t hot_bytes = 1 << 20;
   uint64_t warm_bytes = 1 << 20;
   uint64_t cold_bytes = 1 << 20;
-  bool late_commits = false;  // Completions of every tier, not only the persistent one, come through the executor.
-  bool hot_is_int8 = false;   // A chain whose first tier re-codes what is put.
+  bool late_commits = false;    // Completions of every tier, not only the persistent one, come through the executor.
+  bool cold_persistent = true;  // Otherwise the whole chain is memory.
+  bool hot_is_int8 = false;     // A chain whose first tier re-codes what is put.
   uint32_t moves_in_flight_max = 8;
   uint64_t artifacts_bytes_max = 1 << 20;
   Executor* executor = nullptr;  // Null: the harness's own manual one.
@@ -70,7 +71,7 @@ class StoreHarness {
     add("hot", options.hot_bytes, options.hot_is_int8 ? PrecisionClass::k8Bit : PrecisionClass::kExact,
         PrecisionClass::kNone, false);
     add("warm", options.warm_bytes, PrecisionClass::k8Bit, PrecisionClass::k4Bit, false);
-    add("cold", options.cold_bytes, PrecisionClass::k4Bit, PrecisionClass::k2Bit, true);
+    add("cold", options.cold_bytes, PrecisionClass::k4Bit, PrecisionClass::k2Bit, options.cold_persistent);
     auto created = Store::Create(std::move(store_options));
     EXPECT_TRUE(created.ok()) << Message(created.status());
     store = *std::move(created);

@@ -21,6 +21,7 @@
 #include "tiers/policy/policy.h"
 #include "tiers/store/entry_table.h"
 #include "tiers/store/event_log.h"
+#include "tiers/store/recent_windows.h"
 #include "tiers/store/store.h"
 
 namespace firn {
@@ -215,6 +216,7 @@ class StoreImpl final : public Store, public PolicyView {
     SessionId session = 0;
     uint64_t bytes = 0;
     bool cancelled = false;
+    std::vector<EntryName> followers = {};  // Blocks that name it as their parent and were committed before it.
   };
   struct RoomWaiter {
     PutSpec spec;
@@ -238,9 +240,10 @@ class StoreImpl final : public Store, public PolicyView {
   };
   struct TierState {
     uint64_t hits = 0, demotions_in = 0, demotion_failures = 0, promotions_in = 0, degrades = 0, degraded_bytes = 0,
-             evictions = 0, found_nothing = 0;
+             evictions = 0, found_nothing = 0, recent_broken = 0;
     LatencyHistogram demotion_latency;
     std::array<uint64_t, 17> by_class{};
+    uint64_t recent_bytes = 0;    // Of copies that recent windows hold.
     uint64_t demand_bytes = 0;    // Asked for by a put or a move that found no room.
     uint64_t leaving_bytes = 0;   // Of moves in flight out of this tier.
     uint64_t outgrown_bytes = 0;  // What was used when its capacity was set lower, until it is kept.
@@ -293,6 +296,9 @@ class StoreImpl final : public Store, public PolicyView {
   // Removes all shards of a block, emits the events. Returns copies removed.
   uint64_t RemoveBlockLocked(NamespaceId ns, const Digest& key, Aftermath* after);
   void LinkParentLocked(EntryId id, const std::optional<Digest>& parent);
+  // As a put does: a parent whose put is still in flight gets the block as its child when it is committed, and a block
+  // gets those of `followers` that are still there.
+  void LinkFamilyLocked(EntryId id, const std::optional<Digest>& parent, const std::vector<EntryName>& followers);
   NodeKind KindOfLocked(const Entry& e, uint8_t tier, const CopyPtr& copy) const;
   bool ExpiredLocked(const Entry& e) const {
     return e.expires_unix_ms != 0 && e.expires_unix_ms <= options_.clock->UnixMs();
@@ -369,16 +375,54 @@ class StoreImpl final : public Store, public PolicyView {
   // --- store_pressure.cc
   void Pump();
   void PumpTierLocked(uint8_t tier, Aftermath* after);
-  uint64_t WantedBytesLocked(uint8_t tier, const TierUsage& usage) const;
+  // What must go to get a tier that is above its high watermark down to `mark`, and for what was asked for.
+  uint64_t WantedBytesLocked(uint8_t tier, double mark) const;
+  // What a search for bytes came to.
+  struct Taken {
+    uint64_t bytes = 0;
+    bool spent = false;  // There is nothing else to take, and nothing on its way out.
+  };
+  Taken TakeColdestLocked(uint8_t tier, uint64_t wanted, Aftermath* after);
   uint64_t DegradeColdestLocked(uint8_t tier, uint64_t wanted, Aftermath* after);
-  uint64_t DemoteColdestLocked(uint8_t tier, uint64_t wanted, Aftermath* after);
-  uint64_t EvictColdestLocked(uint8_t tier, uint64_t wanted, Aftermath* after);
+  Taken DemoteColdestLocked(uint8_t tier, uint64_t wanted, Aftermath* after);
+  // A parent is never colder than its child: a block stays while a child is here or hotter. Which children count:
+  enum class Children : uint8_t {
+    kAll,      // All, where the block would be lost: without it none of them can be hit by prefix.
+    kStaying,  // Not those in a recent window, which need the block somewhere, nor those on their way.
+    kNone,     // Where there is nothing else to move.
+  };
+  // The coldest that may go; `spared` says that an importance hint kept one.
+  NodeId ColdestToMoveLocked(uint8_t tier, Children children, bool* spared);
+  Taken EvictColdestLocked(uint8_t tier, uint64_t wanted, Aftermath* after);
+  // Lets go of a copy, and of the block where it was the only one.
+  void EvictLocked(EntryId id, uint8_t tier, Aftermath* after);
+  // Where all that is left in the last tier has children that are hotter: lets go of the last of the coldest's, in
+  // every tier. Returns the bytes.
+  uint64_t EvictBelowColdestLocked(uint8_t tier, Aftermath* after);
   // Asks for room that a reservation of `bytes` did not find.
   void RaiseDemandLocked(uint8_t tier, uint64_t bytes);
-  bool ProtectedLocked(EntryId id, uint8_t tier) const;
+  // Held where it is by a pin, a move or a live sequence.
+  bool HeldHereLocked(EntryId id) const;
+  // The same, or by a child.
+  bool ProtectedLocked(EntryId id, uint8_t tier, Children children) const;
   std::optional<RunMask> DegradeStepLocked(const Entry& e, uint8_t tier, const CopyPtr& copy) const;
   std::optional<uint8_t> DemotionTargetLocked(uint8_t from, uint64_t bytes) const;
   void ExpireLocked(Aftermath* after);
+
+  // --- store_windows.cc
+  enum class Use : uint8_t { kMore, kLast };
+  // A block was put, read or touched: the recent window of its sequence goes by that, and ends with the last use.
+  void UseInWindowLocked(EntryId id, Use use = Use::kMore);
+  // Files the copies of blocks that entered or left a window where they belong now.
+  void RefileLocked(const RecentWindows::Changed& changed);
+  uint32_t NowSeconds() const { return static_cast<uint32_t>(options_.clock->NowNs() / 1'000'000'000); }
+  // After a plan's recent_tokens changed. Takes the lock now and again.
+  void FitWindows(NamespaceId id);
+  // Takes about `wanted` bytes of a tier out of recent windows, those of the sequences unused longest first; `next` has
+  // them go before all else. False where no window has anything here that may go.
+  bool BreakWindowsLocked(uint8_t tier, uint64_t wanted, bool next);
+  // Windows have at most half of a tier: ends the protection of those beyond it. They are no colder for that.
+  void KeepWindowsShareLocked(uint8_t tier);
 
   // --- store_drain.cc
   struct Drain;
@@ -414,6 +458,7 @@ class StoreImpl final : public Store, public PolicyView {
   mutable std::mutex mu_;
   // All below is guarded by mu_.
   EntryTable table_;
+  RecentWindows windows_{&table_};
   std::unique_ptr<Policy> policy_;
   EventLog events_;
   std::vector<NamespaceState> namespaces_;  // By NamespaceId; never removed.

@@ -7,6 +7,7 @@
 namespace firn {
 
 NodeKind StoreImpl::KindOfLocked(const Entry& e, uint8_t tier, const CopyPtr& copy) const {
+  if (e.flags & Entry::kRecent) return NodeKind::kRecent;
   return DegradeStepLocked(e, tier, copy).has_value() ? NodeKind::kDegradable : NodeKind::kNarrow;
 }
 
@@ -15,11 +16,13 @@ void StoreImpl::HoldCopyLocked(EntryId id, uint8_t tier, CopyPtr copy, ClassPair
   NodeId node = table_.AddCopy(id, tier, std::move(copy), served);
   policy_->Insert(tier, node, kind);
   ++tiers_[tier].by_class[static_cast<size_t>(served.Min())];
+  if (kind == NodeKind::kRecent) tiers_[tier].recent_bytes += table_.copy(node).copy->StoredBytes();
 }
 
 CopyPtr StoreImpl::TakeCopyLocked(EntryId id, uint8_t tier) {
   NodeId node = table_.FindCopyNode(id, tier);
   FIRN_CHECK(node != kNoNode);
+  if (policy_->KindOf(node) == NodeKind::kRecent) tiers_[tier].recent_bytes -= table_.copy(node).copy->StoredBytes();
   policy_->Remove(node);
   --tiers_[tier].by_class[static_cast<size_t>(table_.copy(node).served.Min())];
   CopyPtr copy = table_.RemoveCopy(id, tier);
@@ -50,6 +53,10 @@ void StoreImpl::ReplaceCopyLocked(EntryId id, uint8_t tier, CopyPtr copy, ClassP
   HeldCopy& held = table_.copy(node);
   --tiers_[tier].by_class[static_cast<size_t>(held.served.Min())];
   CopyPtr old = std::exchange(held.copy, std::move(copy));
+  if (policy_->KindOf(node) == NodeKind::kRecent) {
+    tiers_[tier].recent_bytes += held.copy->StoredBytes();
+    tiers_[tier].recent_bytes -= old->StoredBytes();
+  }
   held.served = served;
   ++tiers_[tier].by_class[static_cast<size_t>(served.Min())];
   policy_->ChangeKind(node, KindOfLocked(table_.entry(id), tier, held.copy));
@@ -71,6 +78,11 @@ void StoreImpl::EraseEntryLocked(EntryId id, Aftermath* after) {
   }
   ++totals_.removed;
   EmitLocked(EventKind::kRemoved, e, 0, {}, after);
+  if (e.flags & Entry::kRecent) {
+    RecentWindows::Changed changed;
+    windows_.Remove(id, &changed);
+    RefileLocked(changed);
+  }
   table_.Erase(id);
 }
 
@@ -93,6 +105,31 @@ void StoreImpl::LinkParentLocked(EntryId id, const std::optional<Digest>& parent
   // Positions must grow along a chain: that is what keeps hostile or mistaken parents from forming a ring.
   if (parent_id == kNoEntry || table_.entry(parent_id).first_token >= e.first_token) return;
   table_.LinkParent(id, parent_id);
+}
+
+void StoreImpl::LinkFamilyLocked(EntryId id, const std::optional<Digest>& parent,
+                                 const std::vector<EntryName>& followers) {
+  LinkParentLocked(id, parent);
+  const Entry& e = table_.entry(id);
+  if (parent.has_value() && e.parent == kNoEntry) {
+    auto put = puts_.find({e.ns, e.shard, *parent});
+    if (put != puts_.end()) put->second.followers.push_back(NameOf(e));
+  }
+  std::vector<EntryId> linked;
+  for (const EntryName& name : followers) {
+    EntryId follower = table_.Find(name);
+    if (follower == kNoEntry) continue;
+    LinkParentLocked(follower, e.key);
+    linked.push_back(follower);
+  }
+  UseInWindowLocked(id);
+  constexpr uint32_t kStepsMax = 64;  // More are not in flight at once.
+  for (EntryId end : linked) {
+    for (uint32_t step = 0; step < kStepsMax && table_.entry(end).first_child != kNoEntry; ++step) {
+      end = table_.entry(end).first_child;
+    }
+    UseInWindowLocked(end);
+  }
 }
 
 ClassPair StoreImpl::BestClassLocked(EntryId id) const {

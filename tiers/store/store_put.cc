@@ -161,6 +161,7 @@ absl::StatusOr<std::unique_ptr<InFlightPut>> StoreImpl::BeginPut(const PutSpec& 
     if (existing != kNoEntry && ServesLocked(existing, SourceClass(ns.facts.dtype, shape))) {
       ++totals_.puts_existing;
       policy_->Access(table_.entry(existing).first_copy);
+      UseInWindowLocked(existing);
       return AlreadyExists("block {} is stored at this precision or a finer one", name.key.Hex());
     }
     if (puts_.contains(name)) return Aborted("a put of block {} is in flight", name.key.Hex());
@@ -179,7 +180,7 @@ absl::StatusOr<std::unique_ptr<InFlightPut>> StoreImpl::BeginPut(const PutSpec& 
       return ResourceExhausted("puts in flight hold {} bytes; {} more would pass the limit of {}",
                                totals_.puts_in_flight_bytes, bytes, options_.puts_in_flight_bytes_max);
     }
-    puts_.emplace(name, PutInFlight{.session = spec.session, .bytes = bytes, .cancelled = false});
+    puts_.emplace(name, PutInFlight{.session = spec.session, .bytes = bytes, .cancelled = false, .followers = {}});
     totals_.puts_in_flight_bytes += bytes;
   }
   plan.header.parent = spec.parent;
@@ -411,6 +412,7 @@ void StoreImpl::PublishPut(std::shared_ptr<InFlightPutImpl> put, std::shared_ptr
     } else if (cancelled) {
       after.Forget(0, std::move(copy), header->identity);
     } else {
+      const std::vector<EntryName> followers = std::move(flight->second.followers);
       WithdrawPutLocked(name);
       put->set_published();
       EntryId id = table_.Find(name);
@@ -432,12 +434,13 @@ void StoreImpl::PublishPut(std::shared_ptr<InFlightPutImpl> put, std::shared_ptr
       e.flags &= static_cast<uint16_t>(~Entry::kNonFinite);
       if (header->flags & RecordHeader::kNonFinite) e.flags |= Entry::kNonFinite;
       if (e.expires_unix_ms != 0) expiries_.push({e.expires_unix_ms, name, e.generation});
-      LinkParentLocked(id, header->parent);
+      LinkFamilyLocked(id, header->parent, followers);
       result.stored = true;
       result.generation = e.generation;
       result.stored_class = ClassOf(*header, header->encoded);
       result.bytes = header->RunBytes(header->encoded);
       HoldCopyLocked(id, 0, std::move(copy), result.stored_class);
+      KeepWindowsShareLocked(0);
       SetRanksLocked(id, put->ranks());
       ++totals_.puts_stored;
       totals_.put_bytes += result.bytes;

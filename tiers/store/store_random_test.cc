@@ -91,5 +91,22 @@ TEST(StoreRandom, C30_nothing_is_held_after_many_threads) {
   HammerFromManyThreads(harness, {.operations_a_thread = 3000, .tick = {}});
 }
 
+TEST(StoreRandom, C30_nothing_is_held_after_sequences_with_windows_in_memory_alone) {
+  ThreadPoolExecutor pool(2);
+  HarnessOptions options;
+  options.hot_bytes = options.warm_bytes = kTestBlockBytes * 8;
+  options.cold_bytes = kTestBlockBytes * 6;
+  options.cold_persistent = false;
+  options.executor = &pool;
+  StoreHarness harness(options);
+  PrecisionPlan plan;
+  plan.recent_tokens = 40;
+  absl::Status planned = InternalError("no answer");
+  harness.store->RegisterNamespace(StoreHarness::Facts(), plan,
+                                   [&](absl::StatusOr<NamespaceId> ns) { planned = ns.status(); });
+  ASSERT_TRUE(planned.ok()) << planned;
+  HammerFromManyThreads(harness, {.operations_a_thread = 2000, .sequence_blocks = 12, .tick = {}});
+}
+
 }  // namespace
 }  // namespace firn

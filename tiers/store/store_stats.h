@@ -36,6 +36,7 @@ struct TierStats {
   uint64_t degraded_bytes = 0;  // Given back by degrading.
   uint64_t evictions = 0;       // Copies dropped to make room.
   uint64_t evictor_found_nothing = 0;
+  uint64_t recent_broken = 0;         // Copies that lost their recent window for want of room.
   LatencySnapshot demotion_latency;   // Of the demotions that arrived, from their start.
   uint64_t blocks_by_class[17] = {};  // Indexed by PrecisionClass of the coarser of K and V.
 };
@@ -44,6 +45,7 @@ struct StoreStats {
   std::vector<TierStats> tiers;
   uint64_t blocks = 0;  // Index entries, one a shard.
   uint64_t index_bytes = 0;
+  uint64_t recent_blocks = 0;  // In the recent window of some sequence.
   uint64_t namespaces = 0;
   uint64_t sessions = 0;
   uint64_t pins = 0;

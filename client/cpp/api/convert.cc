@@ -76,6 +76,7 @@ PrecisionPlan FromProto(const firn::v1::PrecisionPlan& plan) {
   out.value_group = plan.value_group();
   if (plan.has_keep_first_tokens()) out.keep_first_tokens = plan.keep_first_tokens();
   out.important_fraction = plan.important_fraction();
+  out.recent_tokens = plan.recent_tokens();
   out.floor = FromProto(plan.floor());
   out.max_relative_error = plan.max_relative_error();
   for (const auto& [tier, target] : plan.tier_target()) out.tier_target[tier] = FromProto(target);
@@ -300,6 +301,7 @@ void ToProto(const PrecisionPlan& plan, firn::v1::PrecisionPlan* out) {
   out->set_value_group(plan.value_group);
   out->set_keep_first_tokens(plan.keep_first_tokens);
   out->set_important_fraction(plan.important_fraction);
+  out->set_recent_tokens(plan.recent_tokens);
   ToProto(plan.floor, out->mutable_floor());
   out->set_max_relative_error(plan.max_relative_error);
   for (const auto& [tier, target] : plan.tier_target) ToProto(target, &(*out->mutable_tier_target())[tier]);

@@ -1,5 +1,6 @@
 // The client against the daemon itself.
 
+#include <chrono>
 #include <cstring>
 #include <future>
 #include <set>
@@ -319,6 +320,62 @@ TEST_F(IntegrationTest, ImportantTokensStayExact) {
   auto verified = client_->Verify();
   ASSERT_TRUE(verified.ok()) << verified.status();
   EXPECT_TRUE(verified->consistent) << testing::PrintToString(verified->findings);
+}
+
+TEST_F(IntegrationTest, TheLastTokensOfASequenceStayHot) {
+  firn::DaemonOptions options;
+  options.hot_capacity = "2MiB";
+  Start(options);
+  auto plan = Preset("kivi-2", {});
+  ASSERT_TRUE(plan.ok() && plan->recent_tokens == 128);
+  auto registered = client_->RegisterNamespace(Facts(2, 2, 64, 16), *plan);
+  ASSERT_TRUE(registered.ok()) << registered.status();
+  const Namespace& ns = *registered;
+  EXPECT_EQ(ns.plan, *plan);
+  // A sequence of five times what the hot tier holds, in one call.
+  constexpr uint32_t kBlocks = 640, kTokens = 16, kRecent = 128 / kTokens;
+  std::vector<uint8_t> bytes = HalfPattern(ns.KBytes(kTokens) + ns.VBytes(kTokens), 1);
+  std::vector<BlockKey> keys;
+  std::vector<PutItem> items;
+  for (uint32_t i = 0; i < kBlocks; ++i) {
+    keys.push_back(BlockKey::Opaque("block " + std::to_string(i)));
+    items.push_back(Item(ns, keys.back(), kTokens, bytes));
+    items.back().first_token = i * kTokens;
+    if (i > 0) items.back().parent = keys[i - 1];
+  }
+  auto put = client_->Put(ns, items);
+  ASSERT_TRUE(put.ok()) << put.status();
+  for (const PutResult& result : *put) ASSERT_TRUE(result.stored) << result.status;
+  EXPECT_EQ(Gauge("recent_blocks"), kRecent);
+  // And as much again of blocks that are used later.
+  for (uint32_t i = 0; i < kBlocks; ++i) {
+    items[i] = Item(ns, BlockKey::Opaque("other " + std::to_string(i)), kTokens, bytes);
+  }
+  put = client_->Put(ns, items);
+  ASSERT_TRUE(put.ok()) << put.status();
+  EXPECT_EQ(Gauge("recent_blocks"), kRecent);
+  for (int i = 0; i < 200 && Gauge("moves_in_flight") > 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  auto located = client_->Exists(ns, keys);
+  ASSERT_TRUE(located.ok()) << located.status();
+  uint32_t hot = 0;
+  for (uint32_t i = 0; i < kBlocks; ++i) {
+    ASSERT_TRUE((*located)[i].found) << i;
+    if ((*located)[i].tier == 0) ++hot;
+    if (i < kBlocks - kRecent) continue;
+    EXPECT_EQ((*located)[i].tier, 0u) << i;
+    EXPECT_TRUE(GetOne(ns, keys[i]).payload == bytes) << i;
+  }
+  EXPECT_LT(hot, kBlocks / 4);
+  auto verified = client_->Verify();
+  ASSERT_TRUE(verified.ok()) << verified.status();
+  EXPECT_TRUE(verified->consistent) << testing::PrintToString(verified->findings);
+  daemon_->KillNow();
+  ASSERT_TRUE(daemon_->Start().ok()) << daemon_->Log();
+  ASSERT_TRUE(client_->WaitUntilReady(20'000).ok());
+  auto described = client_->DescribeNamespace(ns.fingerprint);
+  ASSERT_TRUE(described.ok()) << described.status();
+  EXPECT_EQ(described->plan.recent_tokens, 128u);
 }
 
 TEST_F(IntegrationTest, SessionsOwnPinsAndLeases) {

@@ -14,8 +14,8 @@ constexpr PresetInfo kPresets[] = {
     {"fp8", "FP8 E4M3, a scale a head"},
     {"int8", "plain 8-bit integers by token, groups of 128"},
     {"int4", "plain 4-bit integers by token, groups of 64"},
-    {"kivi-4", "KIVI at 4 bits, groups of 32"},
-    {"kivi-2", "KIVI at 2 bits, groups of 32"},
+    {"kivi-4", "KIVI at 4 bits, groups of 32, a window of 128 tokens"},
+    {"kivi-2", "KIVI at 2 bits, groups of 32, a window of 128 tokens"},
     {"kvquant-4", "KVQuant at 4 bits, 1 % outliers; needs artifacts of keys and values"},
     {"kvquant-3", "KVQuant at 3 bits, 1 % outliers; needs artifacts of keys and values"},
     {"kvquant-2", "KVQuant at 2 bits, 1 % outliers; needs artifacts of keys and values"},
@@ -39,9 +39,11 @@ PrecisionPlan Plain(uint32_t bits, uint32_t group) {
 }
 
 PrecisionPlan Kivi(uint32_t bits) {
-  constexpr uint32_t kGroup = 32;
-  return Everywhere({.codec = Codec::kIntChannel, .bits = bits, .group = kGroup},
-                    {.codec = Codec::kIntToken, .bits = bits, .group = kGroup});
+  constexpr uint32_t kGroup = 32, kResidualTokens = 128;
+  PrecisionPlan plan = Everywhere({.codec = Codec::kIntChannel, .bits = bits, .group = kGroup},
+                                  {.codec = Codec::kIntToken, .bits = bits, .group = kGroup});
+  plan.recent_tokens = kResidualTokens;
+  return plan;
 }
 
 absl::StatusOr<PrecisionPlan> KvQuant(uint32_t bits, const PresetArtifacts& artifacts) {

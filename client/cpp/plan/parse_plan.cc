@@ -22,6 +22,7 @@ constexpr size_t kPlanBytesMax = size_t{1} << 20;
 constexpr size_t kPathBytesMax = 4000;
 constexpr uint64_t kArtifactBytesMax = uint64_t{1} << 28;
 constexpr uint64_t kRankingBytesMax = uint64_t{1} << 20;
+constexpr uint32_t kRecentTokensMax = uint32_t{1} << 20;
 constexpr std::string_view kArtifactMagic = "FVAR";
 
 template <typename Names>
@@ -192,6 +193,7 @@ void PlanReader::ReadMethods(TomlSection& root) {
   root.Count("value_group", &plan.value_group, 0, 4096);
   root.Count("keep_first_tokens", &plan.keep_first_tokens, 0, 65536);
   root.Number("important_fraction", &plan.important_fraction, 0, 1);
+  root.Count("recent_tokens", &plan.recent_tokens, 0, kRecentTokensMax);
   ReadPrecisions(root, "floor", Precision::kNone, &plan.floor);
   root.Number("max_error", &plan.max_relative_error, 0, std::numeric_limits<float>::max());
 }

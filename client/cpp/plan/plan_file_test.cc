@@ -96,6 +96,8 @@ TEST(PlanFile, APresetIsTheBaseOfWhatTheFileSays) {
   auto kivi = Preset("kivi-2", {});
   ASSERT_TRUE(kivi.ok());
   EXPECT_EQ(Parsed("preset = \"kivi-2\"").plan, *kivi);
+  EXPECT_EQ(kivi->recent_tokens, 128u);
+  EXPECT_EQ(Parsed("preset = \"kivi-2\"\nrecent_tokens = 0").plan.recent_tokens, 0u);
   PlanFile file = Parsed(R"(
 preset = "kivi-2"
 keep_first_tokens = 1
@@ -130,6 +132,9 @@ TEST(PlanFile, WhatIsWrongIsSaidWithItsValueAndWhatIsAllowed) {
            {"keep_first = 4", {"keep_first = 4: unknown key", "keep_first_tokens", "line 1"}},
            {"keep_first_tokens = \"4\"", {"keep_first_tokens = \"4\": not a whole number; allowed: 0 to 65536"}},
            {"important_fraction = 1.5", {"important_fraction = 1.5", "allowed: 0 to 1"}},
+           {"recent_tokens = 1048577", {"recent_tokens = 1048577: out of range; allowed: 0 to 1048576"}},
+           {"recent_tokens = -1", {"allowed: 0 to 1048576"}},
+           {"recent_tokens = 1.5", {"not a whole number; allowed: 0 to 1048576"}},
            {"keep_first_tokens = 65537", {"65537: out of range; allowed: 0 to 65536"}},
            {"key_group = 4097", {"allowed: 0 to 4096"}},
            {"key_method = \"best\"", {"key_method = \"best\": allowed: \"per-channel\", \"balanced\", \"rotated\""}},
@@ -259,6 +264,7 @@ class RandomPlan {
     plan.value_group = Below(2) * Below(4097);
     plan.keep_first_tokens = Below(65537);
     plan.important_fraction = static_cast<float>(Below(1001)) / 1000;
+    plan.recent_tokens = Below(2) * Below(1048577);
     plan.floor = {Below(2) == 0 ? Precision::kNone : k2, Below(2) == 0 ? Precision::kNone : k2};
     if (Below(3) != 0)
       plan.max_relative_error = static_cast<float>(random_()) / 3e9f * static_cast<float>(1u << Below(20));

@@ -69,6 +69,7 @@ std::string PrintPlanFile(const PlanFile& file) {
   if (plan.value_group != 0) out += fmt::format("value_group = {}\n", plan.value_group);
   out += fmt::format("keep_first_tokens = {}\n", plan.keep_first_tokens);
   if (plan.important_fraction != 0) out += fmt::format("important_fraction = {}\n", FloatToml(plan.important_fraction));
+  if (plan.recent_tokens != 0) out += fmt::format("recent_tokens = {}\n", plan.recent_tokens);
   if (plan.floor != PrecisionPair{}) out += fmt::format("floor = {}\n", PairToml(plan.floor));
   if (plan.max_relative_error != 0) out += fmt::format("max_error = {}\n", FloatToml(plan.max_relative_error));
   if (file.boundary.has_value()) {

@@ -121,6 +121,8 @@ struct PrecisionPlan {
   uint32_t keep_first_tokens = 4;  // Attention sinks, kept exact.
   // 0 to 1: the share of a block's tokens kept exact where their importance is given, sinks first; 0: off.
   float important_fraction = 0;
+  // 0 to 1048576: the last tokens of a sequence that grows stay as they are while anything else can go; 0: off.
+  uint32_t recent_tokens = 0;
   PrecisionPair floor = {};                               // Never stored coarser.
   float max_relative_error = 0;                           // 0: no limit.
   std::map<std::string, PrecisionPair> tier_target = {};  // By tier name.
