@@ -16,7 +16,7 @@ struct RowAt {
 // Rows of a batch in the order of the runs: [block][layer][head][token].
 struct BatchShape {
   uint32_t blocks, layers, heads, tokens, width;
-  FastDivisor by_tokens, by_heads, by_layers, by_block_rows;
+  FastDivisor by_tokens, by_heads, by_layers, by_blocks, by_block_rows;
 
   BatchShape() = default;
   BatchShape(uint32_t b, uint32_t l, uint32_t h, uint32_t t, uint32_t w)
@@ -28,6 +28,7 @@ struct BatchShape {
         by_tokens(t),
         by_heads(h),
         by_layers(l),
+        by_blocks(b),
         by_block_rows(l * h * t) {}
 
   FIRN_HOST_DEVICE uint32_t rows() const { return blocks * layers * heads * tokens; }

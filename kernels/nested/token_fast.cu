@@ -17,25 +17,39 @@ enum class Scaling { kNone, kUniform, kArrays };
 // Blocks of threads that share a multiprocessor: as many as registers allow without spilling.
 constexpr int ResidentBlocks(bool encode, Scaling scaling) { return !encode && scaling == Scaling::kArrays ? 3 : 4; }
 
-// The rows that one lane works on: every so many-th, so that blocks of threads go through memory side by side. All
-// lanes of a warp make as many steps: beyond the last row they repeat it and write nothing.
-template <int kLanes>
+// In which order a launch goes through rows. Alongside: as they lie in memory, blocks of threads side by side. By head:
+// each block of threads has a stretch of [layer][head][block][token], so that a head's arrays stay in its cache.
+enum class Order { kAlongside, kByHead };
+template <Scaling kScaling>
+inline constexpr Order kOrderFor = kScaling == Scaling::kArrays ? Order::kByHead : Order::kAlongside;
+
+// The rows that one lane works on. All lanes of a warp make as many steps: beyond the last row they repeat it and write
+// nothing.
+template <int kLanes, Order kOrder>
 struct LaneRows {
   static constexpr uint32_t kWidth = 32 * kLanes;
   static constexpr uint32_t kQuarter = kWidth / 4;
   static constexpr uint32_t kNibbleBytes = kWidth / 2;
+  static constexpr uint32_t kTogether = kThreads / kLanes;
   const NestedLaunch& launch;
-  uint32_t lane, row, first, step, count;
+  uint32_t lane, row, first, step, end, count;
 
   __device__ explicit LaneRows(const NestedLaunch& of) : launch(of) {
     lane = threadIdx.x % kLanes;
-    first = blockIdx.x * (kThreads / kLanes);
+    count = end = launch.shape.rows();
+    step = gridDim.x * kTogether;
+    first = blockIdx.x * kTogether;
+    if constexpr (kOrder == Order::kByHead) {
+      uint32_t groups = (count + kTogether - 1) / kTogether;
+      uint32_t stretch = (groups + gridDim.x - 1) / gridDim.x * kTogether;
+      step = kTogether;
+      first = min(blockIdx.x * stretch, count);
+      end = min(first + stretch, count);
+    }
     row = first + threadIdx.x / kLanes;
-    step = gridDim.x * (kThreads / kLanes);
-    count = launch.shape.rows();
   }
-  __device__ bool valid() const { return row < count; }
-  __device__ bool last() const { return first + step >= count || first + step < step; }
+  __device__ bool valid() const { return row < end; }
+  __device__ bool last() const { return first + step >= end || first + step < step; }
   __device__ void Advance() {
     first += step;
     row += step;
@@ -43,16 +57,23 @@ struct LaneRows {
 };
 
 // Where one row and its codes lie.
-template <int kLanes, Places kPlaces>
+template <int kLanes, Order kOrder, Places kPlaces>
 struct RowPlace {
-  uint32_t block, in_block, lane;
+  uint32_t block, in_block, head, lane;  // `head` of all layers, by head alone.
 
   // Of the last row for those beyond.
-  __device__ __forceinline__ RowPlace(const LaneRows<kLanes>& rows, uint32_t row) : lane(rows.lane) {
+  __device__ __forceinline__ RowPlace(const LaneRows<kLanes, kOrder>& rows, uint32_t row) : head(0), lane(rows.lane) {
     row = min(row, rows.count - 1);
     const BatchShape& shape = rows.launch.shape;
-    block = shape.by_block_rows.Quotient(row);
-    in_block = row - block * shape.block_rows();
+    if constexpr (kOrder == Order::kByHead) {
+      uint32_t head_of_block = shape.by_tokens.Quotient(row);
+      head = shape.by_blocks.Quotient(head_of_block);
+      block = head_of_block - head * shape.blocks;
+      in_block = head * shape.tokens + row - head_of_block * shape.tokens;
+    } else {
+      block = shape.by_block_rows.Quotient(row);
+      in_block = row - block * shape.block_rows();
+    }
   }
   template <typename Value>
   __device__ __forceinline__ Value* Values(const NestedLaunch& launch) const {
@@ -66,8 +87,8 @@ struct RowPlace {
   __device__ __forceinline__ uint8_t* Run(const RunView& run, uint32_t row_bytes) const {
     return RunBytesAt<kPlaces>(run, block, in_block * row_bytes);
   }
-  __device__ __forceinline__ const float* Channels(const NestedLaunch& launch, const float* array) const {
-    return array + launch.shape.by_tokens.Quotient(in_block) * (32 * kLanes) + lane * 8;
+  __device__ __forceinline__ const float* Channels(const float* array) const {
+    return array + head * (32 * kLanes) + lane * 8;
   }
 };
 
@@ -79,30 +100,31 @@ __device__ __forceinline__ void Load8(const float* from, float (&to)[8]) {
 struct RawRow {
   uint4 quarters[4];
 };
-template <typename Value, int kLanes, Places kPlaces>
-__device__ __forceinline__ RawRow LoadRow(const LaneRows<kLanes>& rows, uint32_t row) {
-  const Value* source = RowPlace<kLanes, kPlaces>(rows, row).template Values<const Value>(rows.launch);
+template <typename Value, int kLanes, Order kOrder, Places kPlaces>
+__device__ __forceinline__ RawRow LoadRow(const LaneRows<kLanes, kOrder>& rows, uint32_t row) {
+  const Value* source = RowPlace<kLanes, kOrder, kPlaces>(rows, row).template Values<const Value>(rows.launch);
   RawRow raw;
 #pragma unroll
-  for (int q = 0; q < 4; ++q) raw.quarters[q] = LoadOnce(source + q * LaneRows<kLanes>::kQuarter);
+  for (int q = 0; q < 4; ++q) raw.quarters[q] = LoadOnce(source + q * LaneRows<kLanes, kOrder>::kQuarter);
   return raw;
 }
 
 // The values as they are rotated: centred, and scaled.
-template <typename Value, int kLanes, Scaling kScaling, Places kPlaces>
-__device__ __forceinline__ void ScaleRow(const LaneRows<kLanes>& rows, const RowPlace<kLanes, kPlaces>& place,
-                                         const RawRow& raw, float (&v)[32]) {
+template <typename Value, int kLanes, Scaling kScaling, Order kOrder, Places kPlaces>
+__device__ __forceinline__ void ScaleRow(const LaneRows<kLanes, kOrder>& rows,
+                                         const RowPlace<kLanes, kOrder, kPlaces>& place, const RawRow& raw,
+                                         float (&v)[32]) {
   const NestedJob& job = rows.launch.job;
 #pragma unroll
   for (int q = 0; q < 4; ++q) ToFloats8<Value>(raw.quarters[q], v + q * 8);
   if constexpr (kScaling == Scaling::kArrays) {
-    const float* mean = place.Channels(rows.launch, job.transform.mean);
-    const float* scale = place.Channels(rows.launch, job.transform.encode_scale);
+    const float* mean = place.Channels(job.transform.mean);
+    const float* scale = place.Channels(job.transform.encode_scale);
 #pragma unroll
     for (int q = 0; q < 4; ++q) {
       float m[8], a[8];
-      Load8(mean + q * LaneRows<kLanes>::kQuarter, m);
-      Load8(scale + q * LaneRows<kLanes>::kQuarter, a);
+      Load8(mean + q * LaneRows<kLanes, kOrder>::kQuarter, m);
+      Load8(scale + q * LaneRows<kLanes, kOrder>::kQuarter, a);
 #pragma unroll
       for (int j = 0; j < 8; ++j) v[q * 8 + j] = (v[q * 8 + j] - m[j]) * a[j];
     }
@@ -113,10 +135,10 @@ __device__ __forceinline__ void ScaleRow(const LaneRows<kLanes>& rows, const Row
   }
 }
 
-template <typename Value, int kLanes, Places kPlaces>
-__device__ __forceinline__ void EncodeRow(const LaneRows<kLanes>& rows, const RowPlace<kLanes, kPlaces>& place,
-                                          const float (&v)[32]) {
-  using Rows = LaneRows<kLanes>;
+template <typename Value, int kLanes, Order kOrder, Places kPlaces>
+__device__ __forceinline__ void EncodeRow(const LaneRows<kLanes, kOrder>& rows,
+                                          const RowPlace<kLanes, kOrder, kPlaces>& place, const float (&v)[32]) {
+  using Rows = LaneRows<kLanes, kOrder>;
   const NestedJob& job = rows.launch.job;
   float lowest = v[0], highest = v[0];
 #pragma unroll
@@ -160,13 +182,14 @@ __device__ __forceinline__ void EncodeRow(const LaneRows<kLanes>& rows, const Ro
 template <typename Value, int kLanes, bool kRotated, Scaling kScaling, Places kPlaces>
 __global__ void __launch_bounds__(kThreads, ResidentBlocks(true, kScaling))
     EncodeToken(const __grid_constant__ NestedLaunch launch) {
-  LaneRows<kLanes> rows(launch);
-  RawRow raw = LoadRow<Value, kLanes, kPlaces>(rows, rows.row);
+  constexpr Order kOrder = kOrderFor<kScaling>;
+  LaneRows<kLanes, kOrder> rows(launch);
+  RawRow raw = LoadRow<Value, kLanes, kOrder, kPlaces>(rows, rows.row);
   while (true) {
-    RowPlace<kLanes, kPlaces> place(rows, rows.row);
+    RowPlace<kLanes, kOrder, kPlaces> place(rows, rows.row);
     float v[32];
     ScaleRow<Value, kLanes, kScaling>(rows, place, raw, v);
-    raw = LoadRow<Value, kLanes, kPlaces>(rows, rows.row + rows.step);
+    raw = LoadRow<Value, kLanes, kOrder, kPlaces>(rows, rows.row + rows.step);
     if constexpr (kRotated) RotateRow<kLanes>(v, rows.lane);
     EncodeRow<Value, kLanes>(rows, place, v);
     if (rows.last()) return;
@@ -179,11 +202,11 @@ struct RawCodes {
   uint32_t meta;
 };
 
-template <int kLanes, Places kPlaces>
-__device__ __forceinline__ RawCodes LoadCodes(const LaneRows<kLanes>& rows, uint32_t row) {
-  using Rows = LaneRows<kLanes>;
+template <int kLanes, Order kOrder, Places kPlaces>
+__device__ __forceinline__ RawCodes LoadCodes(const LaneRows<kLanes, kOrder>& rows, uint32_t row) {
+  using Rows = LaneRows<kLanes, kOrder>;
   const NestedJob& job = rows.launch.job;
-  RowPlace<kLanes, kPlaces> place(rows, row);
+  RowPlace<kLanes, kOrder, kPlaces> place(rows, row);
   RawCodes raw{};
   raw.meta = __ldcs(reinterpret_cast<const uint32_t*>(place.Run(job.meta_run, 4)));
   raw.p2 = LoadOnce8(place.Run(job.p2, Rows::kQuarter) + rows.lane * 8);
@@ -215,18 +238,18 @@ __device__ __forceinline__ void UnpackRow(PrecisionClass precision, const RawCod
   for (int i = 0; i < 32; ++i) v[i] = scale.x + scale.y * LevelFloat(codes.words[i / 4], i % 4, offset);
 }
 
-template <int kLanes, Scaling kScaling, Places kPlaces>
-__device__ __forceinline__ void UnscaleRow(const LaneRows<kLanes>& rows, const RowPlace<kLanes, kPlaces>& place,
-                                           float (&v)[32]) {
+template <int kLanes, Scaling kScaling, Order kOrder, Places kPlaces>
+__device__ __forceinline__ void UnscaleRow(const LaneRows<kLanes, kOrder>& rows,
+                                           const RowPlace<kLanes, kOrder, kPlaces>& place, float (&v)[32]) {
   const NestedJob& job = rows.launch.job;
   if constexpr (kScaling == Scaling::kArrays) {
-    const float* mean = place.Channels(rows.launch, job.transform.mean);
-    const float* scale = place.Channels(rows.launch, job.transform.decode_scale);
+    const float* mean = place.Channels(job.transform.mean);
+    const float* scale = place.Channels(job.transform.decode_scale);
 #pragma unroll
     for (int q = 0; q < 4; ++q) {
       float m[8], a[8];
-      Load8(scale + q * LaneRows<kLanes>::kQuarter, a);
-      Load8(mean + q * LaneRows<kLanes>::kQuarter, m);
+      Load8(scale + q * LaneRows<kLanes, kOrder>::kQuarter, a);
+      Load8(mean + q * LaneRows<kLanes, kOrder>::kQuarter, m);
 #pragma unroll
       for (int j = 0; j < 8; ++j) v[q * 8 + j] = v[q * 8 + j] * a[j] + m[j];
     }
@@ -241,20 +264,22 @@ __device__ __forceinline__ void UnscaleRow(const LaneRows<kLanes>& rows, const R
 template <typename Value, int kLanes, bool kRotated, Scaling kScaling, Places kPlaces>
 __global__ void __launch_bounds__(kThreads, ResidentBlocks(false, kScaling))
     DecodeToken(const __grid_constant__ NestedLaunch launch) {
-  LaneRows<kLanes> rows(launch);
-  RawCodes raw = LoadCodes<kLanes, kPlaces>(rows, rows.row);
+  constexpr Order kOrder = kOrderFor<kScaling>;
+  LaneRows<kLanes, kOrder> rows(launch);
+  RawCodes raw = LoadCodes<kLanes, kOrder, kPlaces>(rows, rows.row);
   while (true) {
-    RowPlace<kLanes, kPlaces> place(rows, rows.row);
+    RowPlace<kLanes, kOrder, kPlaces> place(rows, rows.row);
     float v[32];
     UnpackRow<Value>(launch.job.precision, raw, v);
-    if constexpr (kScaling != Scaling::kArrays) raw = LoadCodes<kLanes, kPlaces>(rows, rows.row + rows.step);
+    if constexpr (kScaling != Scaling::kArrays) raw = LoadCodes<kLanes, kOrder, kPlaces>(rows, rows.row + rows.step);
     if constexpr (kRotated) RotateRow<kLanes>(v, rows.lane);
     UnscaleRow<kLanes, kScaling>(rows, place, v);
-    if constexpr (kScaling == Scaling::kArrays) raw = LoadCodes<kLanes, kPlaces>(rows, rows.row + rows.step);
+    if constexpr (kScaling == Scaling::kArrays) raw = LoadCodes<kLanes, kOrder, kPlaces>(rows, rows.row + rows.step);
     if (rows.valid()) {
       Value* target = place.template Values<Value>(launch);
 #pragma unroll
-      for (int q = 0; q < 4; ++q) StoreOnce(target + q * LaneRows<kLanes>::kQuarter, ToSaturated8<Value>(v + q * 8));
+      for (int q = 0; q < 4; ++q)
+        StoreOnce(target + q * LaneRows<kLanes, kOrder>::kQuarter, ToSaturated8<Value>(v + q * 8));
     }
     if (rows.last()) return;
     rows.Advance();
