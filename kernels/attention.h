@@ -1,0 +1,51 @@
+// Decode attention on packed planes: one query token a sequence reads keys and values as the nested code at 4 or 2 bits
+// has them, without decoding them to memory.
+//
+// With keys k = (H z) d + m and values v = n (H z'), H the Hadamard transform and z = minimum + step * level, scores
+// are q.k = (H(q d)).z + q.m and outputs n H(sum p z'): queries are rotated and balanced once, outputs once, and what
+// is read of a token is its planes and its two scales. Products run on tensor cores: levels exact in FP16, queries and
+// softmax weights rounded to FP16, sums in FP32.
+//
+// `out` is the attention over these tokens alone and `lse` the natural logarithm of the sum of its exponentials, so
+// that tokens kept exact (sinks, the recent window) can be attended to elsewhere and merged: weights are exp(lse - max
+// lse). Streams, threads, errors: as kernels/nested.h. Limits: width 128, up to 8 query heads a KV head, blocks of a
+// multiple of 16 tokens, planes without pages of their own (RunView::pages). Source: split-KV decoding as in
+// FlashDecoding (Dao et al., 2023); the algebra is FirnKV's.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "absl/status/status.h"
+#include "codecs/types.h"
+#include "kernels/views.h"
+
+namespace firn::kernels {
+
+struct AttentionJob {
+  uint32_t sequences = 0, query_heads = 0, kv_heads = 0, width = 128;
+  // Where a sequence's tokens are: block table[s][t / block_tokens], of which every block is full but the last.
+  const uint32_t* block_table = nullptr;  // [sequences][blocks_per_sequence]
+  uint32_t blocks_per_sequence = 0, block_tokens = 0;
+  const uint32_t* lengths = nullptr;  // [sequences], at most blocks_per_sequence * block_tokens.
+  uint32_t length_max = 0;            // The largest of them, or more.
+  uint32_t layers = 0, layer = 0;     // Runs hold [layers][kv_heads][block_tokens].
+  MetaType meta = MetaType::kFp16;    // kFp16 or kBf16.
+  PrecisionClass k_precision = PrecisionClass::k4Bit, v_precision = PrecisionClass::k4Bit;
+  RunView k_meta, k_p2, k_p4, v_meta, v_p2, v_p4;
+  bool rotated = true;            // Both keys and values.
+  TransformView k_transform;      // As decoding has it: mean and decode_scale, or uniform_scale.
+  float v_scale = 1.0f;           // Values' uniform scale.
+  float softmax_scale = 0;        // Usually 1 / sqrt(width).
+  const void* queries = nullptr;  // FP16 [sequences][query_heads][width]
+  void* out = nullptr;            // FP16, the same
+  float* lse = nullptr;           // [sequences][query_heads]; null: not wanted.
+  void* workspace = nullptr;      // AttentionWorkspaceBytes, 256-byte aligned.
+  uint32_t splits = 0;            // Of a sequence; AttentionSplits, or any from 1 to 1024.
+};
+
+// How many parts to cut sequences into, so that a GPU of so many multiprocessors is full.
+uint32_t AttentionSplits(const AttentionJob& job, uint32_t multiprocessors);
+uint64_t AttentionWorkspaceBytes(const AttentionJob& job);
+absl::Status DecodeAttention(const AttentionJob& job, cudaStream_t stream);
+
+}  // namespace firn::kernels
