@@ -81,7 +81,6 @@ void CompareTile(const CodecRow& row, const PartCoding& coding, DType in, uint32
   ASSERT_EQ(expected.runs, actual.runs);
   for (PrecisionClass precision : ClassesOf(row, coding)) {
     for (DType out : {DType::kFp16, DType::kBf16, DType::kFp32}) {
-      if (row.scope == TileScope::kLayer && out != DType::kFp32) continue;  // The driver asks for FP32 alone.
       DecodeTile decode{.coding = &coding,
                         .width = width,
                         .tokens = tokens,
@@ -119,7 +118,6 @@ TEST_P(EveryRow, TargetsGiveTheBytesOfTheReference) {
         ValueKind kind = kValueKinds[seed % std::size(kValueKinds)];
         for (DType in : {DType::kFp16, DType::kBf16, DType::kFp32}) {
           if (in == DType::kFp32 && row().classes.empty()) continue;
-          if (in != DType::kFp32 && row().scope == TileScope::kLayer) continue;  // What the driver gives is FP32.
           // Ranges that the metadata type cannot hold are never planned.
           bool fits = coding.meta_type != MetaType::kFp16 || (in == DType::kFp16 && coding.flags == 0);
           if (kind == ValueKind::kLargest && !fits) kind = ValueKind::kNormal;
@@ -267,7 +265,7 @@ TEST_P(EveryRow, EncodingSurveysAsTheReferenceDoes) {
     for (const PartCoding& coding : TestCodings(row())) {
       for (ValueKind kind : {ValueKind::kNormal, ValueKind::kSubnormal, ValueKind::kLargest}) {
         const uint32_t width = kWidths[++seed % std::size(kWidths)], tokens = 1 + seed % 5, heads = HeadsOf(row());
-        const DType in = row().scope == TileScope::kLayer || seed % 2 == 0 ? DType::kFp32 : DType::kFp16;
+        const DType in = seed % 2 == 0 ? DType::kFp32 : DType::kFp16;
         std::vector<uint8_t> values = MakeValues(kind, in, uint64_t{heads} * tokens * width, seed);
         if (seed % 5 == 0) {
           float bad = seed % 2 == 0 ? NAN : -INFINITY;
@@ -321,7 +319,7 @@ TEST_P(EveryRow, AnyBytesDecodeWithinTheirRow) {
       TestTransform transform(row(), coding, width);
       TestModel model(coding);
       for (PrecisionClass precision : ClassesOf(row(), coding)) {
-        const DType out = row().scope == TileScope::kLayer ? DType::kFp32 : DType::kFp16;
+        const DType out = DType::kFp16;
         const size_t bytes = size_t{heads} * tokens * width * DTypeBytes(out), guard = 256;
         std::vector<uint8_t> target(bytes + 2 * guard, 0xA5);
         DecodeTile decode{.coding = &coding,

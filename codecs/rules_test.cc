@@ -64,6 +64,19 @@ TEST_P(EveryRule, BlocksComeBack) {
   }
 }
 
+// Too many rows for all to be looked at: the stated errors are a sample's.
+TEST_P(EveryRule, ErrorsOfLargePartsAreNearThoseOfAllRows) {
+  RawBlock raw = MakeBlock(BlockShape{10, 4, 64, 64, 40}, DType::kFp16, kSeed + 3);
+  EncodedBlock encoded = Encoded(raw);
+  DecodedBlock exact = *DecodeFloats(raw.Wrap(), artifacts_), decoded = *DecodeFloats(encoded, artifacts_);
+  for (Part part : kParts) {
+    double error = RelativeError(exact.part(part), decoded.part(part));
+    double stated = encoded.header->errors[static_cast<size_t>(part)].*PartErrors::SlotOf(GetParam().at);
+    EXPECT_NEAR(stated, error, 0.35 * error);
+    EXPECT_NE(stated, static_cast<float>(error)) << "of a sample";
+  }
+}
+
 TEST_P(EveryRule, PiecesOfMemoryChangeNothing) {
   for (const BlockShape& shape : {BlockShape{2, 2, 112, 64, 35}, BlockShape{1, 3, 31, 130, 5}}) {
     RawBlock raw = MakeBlock(shape, DType::kFp16, kSeed + 1);

@@ -2,7 +2,7 @@
 //
 // The block driver (codecs/block/) resolves pages, layers, heads and artifacts; codecs only compute. Nothing here owns
 // memory. Shapes: values are [token][channel]; the bytes of each run are those that this codec's row says for so many
-// tokens. Codecs of layer scope see all coded tokens of all heads of a layer at once: [head][token][channel], FP32.
+// tokens. Codecs of layer scope see all coded tokens of all heads of a layer at once: [head][token][channel].
 #pragma once
 
 #include <array>

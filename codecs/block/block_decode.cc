@@ -39,6 +39,10 @@ absl::Status DecodePart(const EncodedBlock& block, const ArtifactSource& artifac
   if (CopySource(block, decoder.geometry(), request, layers, target)) return absl::OkStatus();
   uint8_t* to = target.data();
   for (uint32_t layer = request.first_layer; layer < request.first_layer + layers; ++layer) {
+    if (decoder.DecodeLayer(layer, request.out, to)) {
+      to += shape.heads * head_bytes;
+      continue;
+    }
     for (uint32_t head = 0; head < shape.heads; ++head, to += head_bytes) {
       decoder.DecodeHead(layer, head, request.out, to);
     }

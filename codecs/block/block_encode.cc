@@ -129,17 +129,17 @@ class PartEncoder {
     }
   }
 
-  // Takes a head's rows into the layer that will be encoded whole.
+  // Takes a head's rows into the layer that will be encoded whole, where they have to be moved.
   void GatherHead(uint32_t layer, uint32_t head, Survey* survey) {
     uint32_t coded = geometry_.coded_tokens();
-    if (coded == 0) return;
-    uint64_t head_values = uint64_t{coded} * geometry_.shape().width;
-    layer_values_.resize(head_values * geometry_.shape().heads);
+    if (coded == 0 || (!conditioner_.active() && rows_.LayerInPlace(layer) != nullptr)) return;
+    uint64_t head_values = uint64_t{coded} * geometry_.shape().width,
+             head_bytes = head_values * DTypeBytes(rows_.type());
+    layer_values_.resize(head_bytes * geometry_.shape().heads);
     const uint8_t* values = rows_.Rows(0, coded);
-    ConvertValues(values, rows_.type(), head_values, DType::kFp32,
-                  reinterpret_cast<uint8_t*>(layer_values_.data() + head * head_values));
+    std::memcpy(layer_values_.data() + head * head_bytes, values, head_bytes);
     if (!conditioner_.active()) return;
-    layer_rows_.resize(layer_values_.size());
+    layer_rows_.resize(head_values * geometry_.shape().heads);
     float* conditioned = layer_rows_.data() + head * head_values;
     conditioner_.ForwardTo(values, rows_.type(), transform_.For(layer, head), 0, coded, conditioned);
     if (survey != nullptr) survey->out_of_range |= !conditioner_.CanComeBack(conditioned, coded);
@@ -149,13 +149,15 @@ class PartEncoder {
     EncodeTile tile = TileOf(survey);
     tile.tokens = geometry_.coded_tokens();
     tile.heads = geometry_.shape().heads;
-    tile.in = DType::kFp32;
-    tile.source = reinterpret_cast<const uint8_t*>(conditioner_.active() ? layer_rows_.data() : layer_values_.data());
+    const uint8_t* values = conditioner_.active() ? nullptr : rows_.LayerInPlace(layer);
+    if (values == nullptr) values = layer_values_.data();
+    tile.in = conditioner_.active() ? DType::kFp32 : rows_.type();
+    tile.source = conditioner_.active() ? reinterpret_cast<const uint8_t*>(layer_rows_.data()) : values;
     tile.transform = conditioner_.ForCodec(transform_.For(layer, 0));
     tile.model = transform_.ModelOf(layer, 0, tile.coding->bits);
     BeginRuns(layer, 0, 0, &tile);
     geometry_.row().encode(tile);
-    sampler_.ObserveLayer(tile, layer, layer_values_.data(), conditioner_, &transform_);
+    sampler_.ObserveLayer(tile, layer, values, rows_.type(), conditioner_, &transform_);
     CommitRuns();
   }
 
@@ -167,7 +169,9 @@ class PartEncoder {
   std::array<WriteCursor, kRunKinds> writers_;
   std::array<bool, kRunKinds> written_{};
   LayerChecks* const checks_;
-  std::vector<float> layer_values_, layer_rows_;  // [head][coded token][channel], before and after conditioning.
+  // [head][coded token][channel], before and after conditioning.
+  std::vector<uint8_t> layer_values_;
+  std::vector<float> layer_rows_;
 };
 
 RunMask RunsOfPart(RunMask runs, Part part) {

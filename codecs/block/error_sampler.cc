@@ -17,8 +17,9 @@ ErrorSampler::ErrorSampler(const PartGeometry& geometry, PrecisionClass finest) 
   sums_.resize(classes_.size());
   const PartShape& shape = geometry.shape();
   uint64_t rows = uint64_t{shape.layers} * shape.heads * geometry.coded_tokens();
+  layer_step_ = geometry.layer_scope() ? (shape.layers + kLayersWanted - 1) / kLayersWanted : 1;
   // Odd, so that it walks through all tokens of the usual shapes.
-  stride_ = std::clamp<uint64_t>(rows / kRowsWanted, 1, kStrideMax) | 1;
+  stride_ = std::clamp<uint64_t>(rows / layer_step_ / kRowsWanted, 1, kStrideMax) | 1;
   source_.resize(shape.width);
   decoded_.resize(shape.width);
 }
@@ -50,24 +51,29 @@ void ErrorSampler::Observe(const EncodeTile& tile, uint64_t first_row, uint32_t 
   }
 }
 
-void ErrorSampler::ObserveLayer(const EncodeTile& tile, uint32_t layer, const float* values,
+void ErrorSampler::ObserveLayer(const EncodeTile& tile, uint32_t layer, const uint8_t* values, DType type,
                                 const Conditioner& conditioner, HeadTransform* transform) {
-  uint32_t layers = geometry_.shape().layers, step = (layers + kLayersWanted - 1) / kLayersWanted;
-  if (classes_.empty() || layer % step != 0) return;
-  uint64_t head_values = uint64_t{tile.tokens} * tile.width;
-  decoded_.resize(head_values * tile.heads);
+  if (classes_.empty() || layer % layer_step_ != 0) return;
+  const uint32_t width = tile.width;
+  const uint64_t rows = uint64_t{tile.heads} * tile.tokens, first_row = next_row_;
+  decoded_.resize(rows * width);
   DecodeTile decode = DecodeOf(tile, tile.tokens);
   decode.target = reinterpret_cast<uint8_t*>(decoded_.data());
   std::copy(tile.runs.begin(), tile.runs.end(), decode.runs.begin());
   for (size_t i = 0; i < classes_.size(); ++i) {
     decode.precision = classes_[i];
     geometry_.row().decode(decode);
-    for (uint32_t head = 0; head < tile.heads; ++head) {
-      float* rows = decoded_.data() + head * head_values;
-      conditioner.Backward(rows, transform->For(layer, head), 0, tile.tokens);
-      AddSquaredError(values + head * head_values, rows, head_values, &sums_[i]);
+    for (next_row_ = first_row; next_row_ < rows; next_row_ += stride_) {
+      float* decoded = decoded_.data() + next_row_ * width;
+      auto head = static_cast<uint32_t>(next_row_ / tile.tokens),
+           token = static_cast<uint32_t>(next_row_ % tile.tokens);
+      conditioner.Backward(decoded, transform->For(layer, head), token, 1);
+      ConvertValues(values + next_row_ * width * DTypeBytes(type), type, width, DType::kFp32,
+                    reinterpret_cast<uint8_t*>(source_.data()));
+      AddSquaredError(source_.data(), decoded, width, &sums_[i]);
     }
   }
+  next_row_ -= rows;  // Counted from the next layer's first.
 }
 
 DecodeTile ErrorSampler::DecodeOf(const EncodeTile& tile, uint32_t tokens) const {

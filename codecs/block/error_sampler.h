@@ -24,9 +24,9 @@ class ErrorSampler {
   // `ceiling` is the finest class that the head has.
   void Observe(const EncodeTile& tile, uint64_t first_row, uint32_t first_token, const uint8_t* values, DType type,
                const Conditioner& conditioner, const ChannelTransform& transform, PrecisionClass ceiling);
-  // The same for a tile of a layer's heads, whose rows before conditioning are FP32; some layers are looked at, whole.
-  void ObserveLayer(const EncodeTile& tile, uint32_t layer, const float* values, const Conditioner& conditioner,
-                    HeadTransform* transform);
+  // The same for a tile of a layer's heads; rows of some layers are looked at, since each is decoded as a whole.
+  void ObserveLayer(const EncodeTile& tile, uint32_t layer, const uint8_t* values, DType type,
+                    const Conditioner& conditioner, HeadTransform* transform);
   // NaN for classes that were not measured. `before` is the error that the source values had already.
   PartErrors Errors(float before) const;
 
@@ -41,6 +41,7 @@ class ErrorSampler {
   const PartGeometry& geometry_;
   std::vector<PrecisionClass> classes_;
   std::vector<SquaredError> sums_;
+  uint32_t layer_step_;  // Every layer, or every n-th where the scope is a layer.
   uint64_t stride_, next_row_ = 0;
   std::vector<float> source_, decoded_;
 };

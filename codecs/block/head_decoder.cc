@@ -59,6 +59,13 @@ const uint8_t* HeadDecoder::StoredRows(uint32_t layer, uint32_t head, uint32_t c
             geometry_.TileBytes(RunKind::kWhole, tokens, layer, head));
 }
 
+const uint8_t* HeadDecoder::StoredLayer(uint32_t layer) {
+  FIRN_CHECK(geometry_.is_source());
+  return cursor(RunKind::kWhole)
+      .Read(geometry_.Offset(RunKind::kWhole, layer, 0, 0),
+            geometry_.shape().heads * geometry_.HeadBytes(RunKind::kWhole, layer, 0));
+}
+
 void HeadDecoder::DecodeExact(uint32_t layer, uint32_t head, DType out, uint8_t* target) {
   PartCoding coding;
   coding.codec = CodecId::kIdentity;
@@ -97,23 +104,35 @@ void HeadDecoder::ReadRuns(uint32_t layer, uint32_t head, uint32_t token, Decode
   }
 }
 
-float* HeadDecoder::LayerRows(uint32_t layer, uint32_t head) {
+void HeadDecoder::DecodeLayerTile(uint32_t layer, DType type, uint8_t* target) {
+  DecodeTile tile = TileOf(layer, 0, transform_.For(layer, 0));
+  tile.tokens = geometry_.coded_tokens();
+  ReadRuns(layer, 0, 0, &tile);
+  tile.out = type;
+  tile.target = target;
+  geometry_.row().decode(tile);
+}
+
+bool HeadDecoder::DecodeLayer(uint32_t layer, DType out, uint8_t* target) {
+  if (!geometry_.layer_scope() || geometry_.exact_tokens() > 0 || conditioner_.active()) return false;
+  DecodeLayerTile(layer, out, target);
+  return true;
+}
+
+const uint8_t* HeadDecoder::LayerRows(uint32_t layer, uint32_t head, DType out) {
+  DType type = LayerType(out);
   uint64_t head_values = uint64_t{geometry_.coded_tokens()} * geometry_.shape().width;
-  if (layer_ != layer) {
-    layer_rows_.resize(head_values * geometry_.shape().heads);
-    DecodeTile tile = TileOf(layer, 0, transform_.For(layer, 0));
-    tile.tokens = geometry_.coded_tokens();
-    ReadRuns(layer, 0, 0, &tile);
-    tile.out = DType::kFp32;
-    tile.target = reinterpret_cast<uint8_t*>(layer_rows_.data());
-    geometry_.row().decode(tile);
-    for (uint32_t h = 0; h < geometry_.shape().heads; ++h) {
-      conditioner_.Backward(layer_rows_.data() + h * head_values, transform_.For(layer, h), 0,
+  uint64_t head_bytes = head_values * DTypeBytes(type);
+  if (layer_ != std::pair(layer, type)) {
+    layer_rows_.resize(head_bytes * geometry_.shape().heads);
+    DecodeLayerTile(layer, type, layer_rows_.data());
+    for (uint32_t h = 0; conditioner_.active() && h < geometry_.shape().heads; ++h) {
+      conditioner_.Backward(reinterpret_cast<float*>(layer_rows_.data()) + h * head_values, transform_.For(layer, h), 0,
                             geometry_.coded_tokens());
     }
-    layer_ = layer;
+    layer_ = {layer, type};
   }
-  return layer_rows_.data() + head * head_values;
+  return layer_rows_.data() + head * head_bytes;
 }
 
 void HeadDecoder::DecodeHead(uint32_t layer, uint32_t head, DType out, uint8_t* target) {
@@ -143,11 +162,17 @@ void HeadDecoder::PlaceRows(const uint8_t* exact_rows, uint64_t row_bytes, uint8
 void HeadDecoder::DecodeCoded(uint32_t layer, uint32_t head, DType out, uint8_t* target) {
   uint32_t width = geometry_.shape().width, coded = geometry_.coded_tokens();
   uint64_t row_bytes = uint64_t{width} * DTypeBytes(out);
-  auto give = [&](const float* rows, uint64_t values) {
-    ConvertValues(reinterpret_cast<const uint8_t*>(rows), DType::kFp32, values, out, target);
+  auto give = [&](const uint8_t* rows, DType type, uint64_t values) {
+    if (type == out) {
+      std::memcpy(target, rows, values * DTypeBytes(out));
+    } else {
+      ConvertValues(rows, type, values, out, target);
+    }
     target += values * DTypeBytes(out);
   };
-  if (coded > 0 && geometry_.layer_scope()) return give(LayerRows(layer, head), uint64_t{coded} * width);
+  if (coded > 0 && geometry_.layer_scope()) {
+    return give(LayerRows(layer, head, out), LayerType(out), uint64_t{coded} * width);
+  }
   const ChannelTransform transform = transform_.For(layer, head);
   DecodeTile tile = TileOf(layer, head, transform);
   for (uint32_t token = 0; token < coded; token += tile.tokens) {
@@ -159,7 +184,7 @@ void HeadDecoder::DecodeCoded(uint32_t layer, uint32_t head, DType out, uint8_t*
       tile.target = reinterpret_cast<uint8_t*>(floats_.data());
       geometry_.row().decode(tile);
       conditioner_.Backward(floats_.data(), transform, token, tile.tokens);
-      give(floats_.data(), floats_.size());
+      give(reinterpret_cast<const uint8_t*>(floats_.data()), DType::kFp32, floats_.size());
       continue;
     }
     tile.out = out;

@@ -6,6 +6,8 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "codecs/artifact.h"
@@ -26,8 +28,12 @@ class HeadDecoder {
   // Writes [token][channel] of all tokens. `out` is FP16, BF16 or FP32, or the stored type where the coding is the
   // source's.
   void DecodeHead(uint32_t layer, uint32_t head, DType out, uint8_t* target);
+  // The same of all heads of a layer, where that is one step; false, and nothing done, where it is not.
+  bool DecodeLayer(uint32_t layer, DType out, uint8_t* target);
   // The rows as stored, of source codings: no arithmetic, in place where they lie together.
   const uint8_t* StoredRows(uint32_t layer, uint32_t head, uint32_t coded_token, uint32_t tokens);
+  // The same of all coded tokens of a layer's heads, one head after another.
+  const uint8_t* StoredLayer(uint32_t layer);
   const uint8_t* ExactRows(uint32_t layer, uint32_t head);
   // The FP32 scales of a layer's heads; the geometry has them.
   const uint8_t* SourceScales(uint32_t layer);
@@ -52,8 +58,11 @@ class HeadDecoder {
   DecodeTile TileOf(uint32_t layer, uint32_t head, const ChannelTransform& transform);
   // The bytes of the tile that begins with `token`, whose tokens are set.
   void ReadRuns(uint32_t layer, uint32_t head, uint32_t token, DecodeTile* tile);
-  // All coded tokens of a head out of a layer that is decoded together.
-  float* LayerRows(uint32_t layer, uint32_t head);
+  // A layer that is decoded together, without what is done to rows outside the codec.
+  void DecodeLayerTile(uint32_t layer, DType type, uint8_t* target);
+  // All coded tokens of a head out of such a layer, of type LayerType(out).
+  const uint8_t* LayerRows(uint32_t layer, uint32_t head, DType out);
+  DType LayerType(DType out) const { return conditioner_.active() ? DType::kFp32 : out; }
 
   PartGeometry geometry_;
   HeadTransform transform_;
@@ -61,10 +70,10 @@ class HeadDecoder {
   PrecisionClass precision_;  // What the part ranks by.
   PrecisionClass finest_;     // What the finest of its heads has.
   std::array<ReadCursor, kRunKinds> cursors_;
-  std::vector<float> floats_;        // One tile.
-  std::vector<uint8_t> exact_rows_;  // One head's.
-  std::optional<uint32_t> layer_;    // What layer_rows_ holds.
-  std::vector<float> layer_rows_;    // [head][coded token][channel]
+  std::vector<float> floats_;                        // One tile.
+  std::vector<uint8_t> exact_rows_;                  // One head's.
+  std::optional<std::pair<uint32_t, DType>> layer_;  // What layer_rows_ holds: the layer, and as which type.
+  std::vector<uint8_t> layer_rows_;                  // [head][coded token][channel]
 };
 
 // The class of `part` in a pair.

@@ -21,6 +21,11 @@ class SourceRows {
   void SelectHead(uint32_t layer, uint32_t head);
   // Valid until the next call.
   const uint8_t* Rows(uint32_t token, uint32_t count);
+  // A layer's rows of all heads, [head][coded token][channel], where they need no bringing together; null otherwise.
+  // Valid until the next call.
+  const uint8_t* LayerInPlace(uint32_t layer) {
+    return in_place() && same_tokens() ? decoder_.StoredLayer(layer) : nullptr;
+  }
   // The target's exact tokens as stored.
   const uint8_t* ExactRows();
   HeadDecoder& decoder() { return decoder_; }

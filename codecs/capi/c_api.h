@@ -61,7 +61,9 @@ void firn_calibrator_free(firn_calibrator* calibrator);
 /* keys: [token][kv head][channel]; queries: [token][query head][channel], or null. */
 int firn_calibrator_add(firn_calibrator* calibrator, uint32_t layer, uint32_t tokens, const float* keys,
                         const float* queries);
-firn_artifact* firn_calibrator_finish(const firn_calibrator* calibrator);
+/* Values of Balancing: by spreads, with means; MiKV's, by largest magnitudes, without. */
+enum { FIRN_BALANCE_SPREAD = 0, FIRN_BALANCE_MAXIMUM = 1 };
+firn_artifact* firn_calibrator_finish(const firn_calibrator* calibrator, uint32_t balancing);
 
 /* KVQuant's codebooks of 2, 3 and 4 bits, and the ranges of key channels (codecs/nuq/nuq_calibrator.h). */
 typedef struct firn_nuq_calibrator firn_nuq_calibrator;
@@ -129,6 +131,10 @@ typedef struct firn_round_trip_options {
   uint32_t ladder;              /* The nested code of rotated rows. */
   const firn_artifact* balance; /* Of one layer, for FIRN_KEYS_BALANCED_ROTATED, or null. */
   firn_part_options k, v;
+  /* The share of tokens kept exact, 0 to 1, those of the highest importance: [token], finite and not negative, or null,
+   * which keeps `keep_first_tokens` alone (docs/plan.md). */
+  float important_fraction;
+  const float* importance;
 } firn_round_trip_options;
 
 /* Exact lengths of a block: codes and all of their metadata, and tokens kept exact. Headers are not counted. */

@@ -5,7 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <memory>
 #include <random>
 #include <vector>
@@ -130,6 +132,66 @@ TEST(CApi, FirstTokensAreKeptExactAndCountedApart) {
   for (uint32_t i = 0; i < 4 * kWidth; ++i) EXPECT_NEAR(trip.k[i], k[i], 2e-3);
   options.first_token = 4;  // A block behind the sinks has none.
   EXPECT_EQ(RoundTrip(options, k, v).sizes.exact_bytes, 0u);
+}
+
+TEST(CApi, TheMostImportantTokensAreKeptExact) {
+  std::vector<float> k = Normal(18), v = Normal(19), importance(kTokens, 1.0f);
+  const uint32_t wanted[] = {3, 17, 40, 41, 63};
+  for (uint32_t token : wanted) importance[token] = 5.0f + static_cast<float>(token);
+  firn_round_trip_options options = Coded(3, kIntToken, 64);
+  options.important_fraction = 5.0f / kTokens;
+  EXPECT_EQ(RoundTrip(options, k, v).sizes.exact_bytes, 0u) << "which ones was not said";
+  options.importance = importance.data();
+  Trip trip = RoundTrip(options, k, v);
+  ASSERT_EQ(trip.result, 0) << firn_last_error();
+  EXPECT_EQ(trip.sizes.exact_bytes, 2 * kHeads * std::size(wanted) * kWidth * 2);
+  EXPECT_EQ(trip.sizes.k_coded_bytes * 8, kHeads * (kTokens - std::size(wanted)) * kWidth * 7 / 2);
+  for (uint32_t head = 0; head < kHeads; ++head) {
+    for (uint32_t token = 0; token < kTokens; ++token) {
+      auto row = [&](const std::vector<float>& values) {
+        auto from = values.begin() + static_cast<std::ptrdiff_t>((head * kTokens + token) * kWidth);
+        return std::vector<float>(from, from + kWidth);
+      };
+      bool exact = std::find(std::begin(wanted), std::end(wanted), token) != std::end(wanted);
+      for (double error : {RelativeError(row(k), row(trip.k)), RelativeError(row(v), row(trip.v))}) {
+        EXPECT_EQ(error < 1e-3, exact) << "token " << token << " of head " << head;
+      }
+    }
+  }
+}
+
+TEST(CApi, KeysAreBalancedByTheirLargestMagnitudes) {
+  // Channel 0 of the keys is large and that of the queries small: as the others, once it is balanced.
+  std::vector<float> keys = Normal(20), queries = Normal(21);
+  for (uint64_t i = 0; i < kValues; i += kWidth) keys[i] *= 64, queries[i] /= 64;
+  ArtifactPtr artifacts[2];
+  for (uint32_t balancing : {FIRN_BALANCE_SPREAD, FIRN_BALANCE_MAXIMUM}) {
+    firn_calibrator* calibrator = firn_calibrator_create(1, kHeads, kHeads, kWidth);
+    ASSERT_EQ(firn_calibrator_add(calibrator, 0, kTokens, keys.data(), queries.data()), 0) << firn_last_error();
+    artifacts[balancing].reset(firn_calibrator_finish(calibrator, balancing));
+    ASSERT_NE(artifacts[balancing], nullptr) << firn_last_error();
+    EXPECT_EQ(firn_calibrator_finish(calibrator, 2), nullptr);
+    EXPECT_THAT(firn_last_error(), HasSubstr("balancing 2, 0 or 1"));
+    firn_calibrator_free(calibrator);
+  }
+  uint64_t lengths[2];
+  const uint8_t* bytes[] = {firn_artifact_bytes(artifacts[0].get(), &lengths[0]),
+                            firn_artifact_bytes(artifacts[1].get(), &lengths[1])};
+  EXPECT_NE(std::vector(bytes[0], bytes[0] + lengths[0]), std::vector(bytes[1], bytes[1] + lengths[1]));
+
+  std::vector<float> k = Normal(22), v = Normal(23);
+  for (uint64_t i = 0; i < kValues; i += kWidth) k[i] *= 64;
+  auto error_of_others = [&](uint32_t flags, const firn_artifact* artifact) {
+    firn_round_trip_options options = Coded(3, kIntToken, 64);
+    options.k.coding.flags = flags, options.k.coding.artifact = artifact;
+    Trip trip = RoundTrip(options, k, v);
+    EXPECT_EQ(trip.result, 0) << firn_last_error();
+    std::vector<float> exact = k;
+    for (uint64_t i = 0; i < kValues; i += kWidth) exact[i] = trip.k[i] = 0;
+    return RelativeError(exact, trip.k);
+  };
+  EXPECT_LT(error_of_others(FIRN_BALANCED, artifacts[FIRN_BALANCE_MAXIMUM].get()), 0.3);
+  EXPECT_GT(error_of_others(0, nullptr), 0.8);
 }
 
 TEST(CApi, RotaryEmbeddingIsTakenBackAtTheTokensPositions) {
@@ -272,6 +334,12 @@ TEST(CApi, SaysWhyItRefuses) {
   options = Options(4);
   options.key_method = FIRN_KEYS_BALANCED_ROTATED;
   EXPECT_THAT(reason(options), HasSubstr("artifact"));
+  options = Options(4);
+  options.important_fraction = 1.5f;
+  EXPECT_THAT(reason(options), HasSubstr("important fraction 1.5, 0 to 1"));
+  std::vector<float> importance(kTokens, -1.0f);
+  options.important_fraction = 0.5f, options.importance = importance.data();
+  EXPECT_THAT(reason(options), HasSubstr("importance[0] is -1"));
   options = Options(4);
   options.heads = 5000;
   EXPECT_THAT(reason(options), HasSubstr("heads 5000, at most 4096"));

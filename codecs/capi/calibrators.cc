@@ -31,8 +31,12 @@ int firn_calibrator_add(firn_calibrator* calibrator, uint32_t layer, uint32_t to
   return capi::Result(calibrator->calibrator.AddArrays(layer, tokens, keys, queries));
 }
 
-firn_artifact* firn_calibrator_finish(const firn_calibrator* calibrator) {
-  return capi::NewHandle<firn_artifact>(calibrator->calibrator.Finish());
+firn_artifact* firn_calibrator_finish(const firn_calibrator* calibrator, uint32_t balancing) {
+  if (balancing > FIRN_BALANCE_MAXIMUM) {
+    capi::Failed(firn::InvalidArgument("balancing {}, 0 or 1", balancing));
+    return nullptr;
+  }
+  return capi::NewHandle<firn_artifact>(calibrator->calibrator.Finish(static_cast<firn::Balancing>(balancing)));
 }
 
 firn_nuq_calibrator* firn_nuq_calibrator_create(const firn_nuq_options* options) {

@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "base/status.h"
 #include "codecs/block_codec.h"
 #include "codecs/capi/handles.h"
+#include "codecs/exact_tokens.h"
 #include "codecs/numeric/convert.h"
 
 namespace firn::capi {
@@ -84,6 +86,18 @@ absl::Status SetPart(const firn_part_options& given, Part part, uint32_t heads, 
   return absl::OkStatus();
 }
 
+absl::Status SetImportance(const firn_round_trip_options& options, EncodeSpec* spec) {
+  if (!(options.important_fraction >= 0 && options.important_fraction <= 1)) {
+    return InvalidArgument("important fraction {}, 0 to 1", options.important_fraction);
+  }
+  spec->important_fraction = options.important_fraction;
+  if (options.importance == nullptr) return absl::OkStatus();
+  std::span<const float> importance(options.importance, options.tokens);
+  FIRN_RETURN_IF_ERROR(CheckImportance("importance", importance, options.tokens));
+  spec->importance = std::make_shared<const std::vector<uint8_t>>(RankImportance(importance));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<EncodeSpec> SpecOf(const firn_round_trip_options& options) {
   FIRN_RETURN_IF_ERROR(CheckAtMost("heads", options.heads, kHeadsMax));
   FIRN_RETURN_IF_ERROR(CheckAtMost("key method", options.key_method, FIRN_KEYS_ROTATED));
@@ -100,6 +114,7 @@ absl::StatusOr<EncodeSpec> SpecOf(const firn_round_trip_options& options) {
   spec.value_group = static_cast<uint16_t>(options.v.group);
   spec.keep_first_tokens = options.keep_first_tokens;
   if (options.balance != nullptr) spec.balance = options.balance->artifact;
+  FIRN_RETURN_IF_ERROR(SetImportance(options, &spec));
   return spec;
 }
 

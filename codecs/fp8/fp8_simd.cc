@@ -72,7 +72,9 @@ void EncodeValues(In in, Format format, const typename In::Lane* HWY_RESTRICT fr
   const hn::ScalableTag<float> df;
   const hn::Rebind<uint8_t, decltype(df)> d8;
   const auto factor = hn::Set(df, inverse);
+  const size_t ahead = count * sizeof(*from);
   ForVectors(count, hn::Lanes(df), [&](size_t at, size_t lanes) HWY_ATTR {
+    PrefetchAhead(from + at, ahead);  // What the next scale is for: memory works while codes are computed.
     if (HWY_LIKELY(lanes == hn::Lanes(df))) {
       const auto value = hn::Mul(LoadAsFloat(df, in, from + at), factor);
       return hn::StoreU(ToFp8<kSpecial>(df, format, value), d8, codes + at);

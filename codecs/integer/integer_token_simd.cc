@@ -41,6 +41,9 @@ HWY_INLINE void WriteScales(Meta meta, const float* base, const float* step, uin
   WriteMetaRow(meta, pairs, 2 * count, to);
 }
 
+// Values that are coded between two requests for memory.
+constexpr size_t kSpan = 256;
+
 // Codes of all rows of a tile by one scale.
 template <class In>
 void EncodeByOneScale(In in, const EncodeTile& tile, const integer::GroupScale& scale) {
@@ -52,11 +55,20 @@ void EncodeByOneScale(In in, const EncodeTile& tile, const integer::GroupScale& 
   InlineBuffer<uint8_t, kInlineBatch> codes(width * batch);
   const bool in_place = CodesInPlace(bits, width);
   uint8_t* to = tile.run(RunKind::kWhole);
+  const size_t tile_bytes = rows * width * sizeof(*source);
   for (uint64_t first = 0; first < rows; first += batch) {
     const auto count = static_cast<uint32_t>(std::min(batch, rows - first));
-    QuantizeSpan(
-        in, source, size_t{width} * count, [&](size_t) HWY_ATTR { return hn::Set(df, scale.base); },
-        [&](size_t) HWY_ATTR { return hn::Set(df, scale.inverse); }, positions, in_place ? to : codes.data());
+    uint8_t* batch_codes = in_place ? to : codes.data();
+    const size_t values = size_t{width} * count;
+    for (size_t span = 0, at = 0; at < values; at += span) {
+      // The last one takes what is left: spans shorter than a vector are only those of a batch that is.
+      span = values - at < 2 * kSpan ? values - at : kSpan;
+      // What the next scale is for: memory works while codes are computed.
+      for (size_t line = 0; line < span * sizeof(*source); line += 64) PrefetchAhead(source + at, line + tile_bytes);
+      QuantizeSpan(
+          in, source + at, span, [&](size_t) HWY_ATTR { return hn::Set(df, scale.base); },
+          [&](size_t) HWY_ATTR { return hn::Set(df, scale.inverse); }, positions, batch_codes + at);
+    }
     if (!in_place) PackCodeRows(codes.data(), width, count, bits, to);
     source += size_t{width} * count;
     to += CodeRowBytes(width, bits) * count;

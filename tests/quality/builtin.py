@@ -17,6 +17,8 @@ BUILTINS = [Builtin("builtin_kivi2", "kivi2", 2.5), Builtin("builtin_kivi4", "ki
 
 
 class BuiltinCoder:
+    goes_by_attention = False
+
     def __init__(self, method, evaluate):
         self.method = method
         self._code = evaluate.BUILTIN[method.builtin]

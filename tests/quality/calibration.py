@@ -26,6 +26,7 @@ class LayerCalibration:
     def __init__(self):
         self._windows = []
         self._artifacts = {}
+        self.weight_gradients = []  # Of each window: norms of the loss's gradients by W_k and by W_v; or none.
 
     def add(self, q, k, v, positions, gradients=None):
         """(tokens, heads, head_dim), q and k after RoPE; gradients of a loss by k and v, of all windows or of none."""
@@ -36,8 +37,13 @@ class LayerCalibration:
     def empty(self):
         return not self._windows
 
+    @property
+    def windows(self):
+        """(q, k, v, positions, gradients) of each."""
+        return self._windows
+
     def artifact(self, kind):
-        """balance, rope, fp8_scales_{k,v}, nuq_values_N, or nuq_keys_{pre,post}_N with N outliers in thousand. Codebooks
+        """balance, balance_maximum (MiKV's), rope, fp8_scales_{k,v}, nuq_values_N, or nuq_keys_{pre,post}_N with N outliers in thousand. Codebooks
         are weighted by squared gradients where there are any, unless the kind ends in _unweighted; one that ends in _uniform has
         uniform levels."""
         if kind not in self._artifacts:
@@ -50,7 +56,7 @@ class LayerCalibration:
         q, k, v = (np.concatenate(arrays) for arrays in list(zip(*self._windows))[:3])
         name, *rest = kind.split("_")
         if name == "balance":
-            return fc.balance_artifact(k, q)
+            return fc.balance_artifact(k, q, fc.BALANCE_MAXIMUM if rest == ["maximum"] else fc.BALANCE_SPREAD)
         if name == "rope":
             return fc.rope_artifact(k.shape[1], k.shape[2], rope_frequencies(k.shape[2]))
         if name == "fp8":

@@ -33,6 +33,12 @@ ORDERS = (
     ("KVQuant, 2 bits: codebooks weighted by gradients against uniform levels", "kvquant_2", "kvquant2_uniform", 1),
     ("nuq3 with 1 % outliers (3.5 bits) against INT4 by token (4.5 bits)", "kvquant_3", "int4", 2),
     ("nuq3 with 1 % outliers (3.5 bits) against INT3 by channel (3.5 bits)", "kvquant_3", "kivi3_g64", 1),
+    ("KVmix: 3 and 4 bits in the layers that matter most against the first layer", "kvmix", "kvmix_first", 1),
+    ("KVmix (3.19 bits) against KIVI-2, 2 bits in all layers (3 bits)", "kvmix", "kivi_2", 1),
+    ("MiKV: a fifth exact by attention against every fifth token", "mikv", "mikv_spacing", 1),
+    ("MiKV: a fifth exact by attention against what calibration's queries look at", "mikv", "mikv_estimate", 1),
+    ("MiKV: a fifth exact by attention (6.04 bits) against none (3.5 bits)", "mikv", "mikv_none", 1),
+    ("MiKV: balanced keys against keys as they are", "mikv", "mikv_unbalanced", 1),
 )
 
 # Ratios of the firn preset to the harness's own quantizers, in every variant of the model.

@@ -17,6 +17,7 @@ FP16 = 1
 FP8_E4M3, FP8_E4M3_TENSOR, NESTED, INT_TOKEN, INT_CHANNEL, INT_TENSOR = 2, 4, 0, 32, 33, 34
 NUQ_CHANNEL, NUQ_TOKEN, NVFP4, MXFP4 = 40, 41, 48, 49
 ROTATED, CENTRED, BALANCED, PRE_ROPE, SYMMETRIC, CALIBRATED = 1, 2, 4, 8, 16, 32
+BALANCE_SPREAD, BALANCE_MAXIMUM = 0, 1
 KEYS_PER_CHANNEL, KEYS_BALANCED_ROTATED, KEYS_ROTATED = 0, 1, 2
 LADDER_MIN_MAX, LADDER_GAIN, LADDER_TRELLIS = 0, 1, 2
 
@@ -31,7 +32,7 @@ Coding = _structure("Coding", (U32, "codec code_bits group outliers flags"), (PO
 PartOptions = _structure("PartOptions", (U32, "bits group"), (POINTER, "head_bits"), (Coding, "coding"))
 Options = _structure(
     "Options", (U32, "heads tokens k_width v_width dtype first_token keep_first_tokens use_fp8 key_method ladder"),
-    (POINTER, "balance"), (PartOptions, "k v"))
+    (POINTER, "balance"), (PartOptions, "k v"), (ctypes.c_float, "important_fraction"), (POINTER, "importance"))
 Sizes = _structure("Sizes", (ctypes.c_uint64, "k_coded_bytes v_coded_bytes exact_bytes"))
 NuqOptions = _structure("NuqOptions", (U32, "layers heads width values outliers q_norm tokens_max"))
 Codebook = _structure("Codebook", (U32, "bits"), (POINTER, "levels decoded"))
@@ -54,7 +55,7 @@ def _load():
     library = ctypes.CDLL(library_path())
     library.firn_last_error.restype = ctypes.c_char_p
     for name, arguments in {
-            "firn_calibrator_create": [U32] * 4, "firn_calibrator_finish": [POINTER],
+            "firn_calibrator_create": [U32] * 4, "firn_calibrator_finish": [POINTER, U32],
             "firn_nuq_calibrator_create": [POINTER], "firn_nuq_calibrator_finish": [POINTER],
             "firn_scale_calibrator_create": [U32] * 3 + [ctypes.c_float], "firn_scale_calibrator_finish": [POINTER],
             "firn_artifact_create": [POINTER], "firn_artifact_merge": [POINTER, U32]}.items():
@@ -87,21 +88,21 @@ def address(array):
     return array.ctypes.data_as(POINTER)
 
 
-def _measured(kind, create_arguments, layer_arrays):
+def _measured(kind, create_arguments, layer_arrays, *finish_arguments):
     """The artifact of one calibrator that sees one layer."""
     calibrator = checked(getattr(LIBRARY, f"firn_{kind}_create")(*create_arguments))
     try:
         arrays = [None if a is None else contiguous(a) for a in layer_arrays]
         checked(getattr(LIBRARY, f"firn_{kind}_add")(
             calibrator, 0, len(arrays[0]), *(None if a is None else address(a) for a in arrays)) == 0)
-        return checked(getattr(LIBRARY, f"firn_{kind}_finish")(calibrator))
+        return checked(getattr(LIBRARY, f"firn_{kind}_finish")(calibrator, *finish_arguments))
     finally:
         getattr(LIBRARY, f"firn_{kind}_free")(calibrator)
 
 
-def balance_artifact(k, q):
+def balance_artifact(k, q, balancing=BALANCE_SPREAD):
     """Means and balance weights of keys; q (tokens, query heads, head_dim) after RoPE."""
-    return _measured("calibrator", (1, k.shape[1], q.shape[1], k.shape[2]), (k, q))
+    return _measured("calibrator", (1, k.shape[1], q.shape[1], k.shape[2]), (k, q), balancing)
 
 
 def nuq_artifact(values, weights, is_values, outliers, q_norm=False):
@@ -141,13 +142,21 @@ def merged(*artifacts):
     return checked(LIBRARY.firn_artifact_merge((POINTER * len(artifacts))(*artifacts), len(artifacts)))
 
 
-def round_trip(options, k, v, first_token):
-    """Encodes and decodes one layer. Returns K and V again, bytes of codes with their metadata, and values coded."""
+def round_trip(options, k, v, first_token, importance=None):
+    """Encodes and decodes one layer. Returns K and V again, bytes of codes with their metadata, and values coded; tokens
+    kept exact by their importance are what a method costs, too, and count as coded."""
     ours = [contiguous(x.transpose(1, 0, 2)) for x in (k, v)]  # The codec's order is (head, token, channel).
     out = [np.empty_like(x) for x in ours]
     options.heads, options.tokens, options.k_width = ours[0].shape
     options.v_width, options.dtype, options.first_token = ours[1].shape[2], FP16, first_token
+    if importance is not None:
+        importance = contiguous(importance)
+        options.importance = address(importance)
     sizes = Sizes()
     checked(LIBRARY.firn_round_trip(ctypes.byref(options), *map(address, ours + out), ctypes.byref(sizes)) == 0)
-    values = ours[0].size + ours[1].size - sizes.exact_bytes // 2
-    return (*(x.transpose(1, 0, 2) for x in out), sizes.k_coded_bytes + sizes.v_coded_bytes, values)
+    coded_bytes, values = sizes.k_coded_bytes + sizes.v_coded_bytes, ours[0].size + ours[1].size
+    if importance is None:
+        values -= sizes.exact_bytes // 2
+    else:
+        coded_bytes += sizes.exact_bytes
+    return (*(x.transpose(1, 0, 2) for x in out), coded_bytes, values)

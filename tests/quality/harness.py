@@ -12,6 +12,7 @@ import pathlib
 import numpy as np
 import torch
 
+import attention
 import firn_codecs as fc
 from calibration import LayerCalibration
 
@@ -84,44 +85,66 @@ class Harness:
                   for l, layer in enumerate(layers) for name, x in zip(("k0", "k", "v"), layer)}
         return {"log_p": log_p.numpy(), **arrays}
 
-    def cache_of(self, arrays):
-        """What stored_prefix() of the harness takes."""
-        return [[torch.from_numpy(arrays[f"{l}.{name}"]) for name in ("k0", "k", "v")] for l in range(self.evaluate.L)]
+    def stored(self, coder, name, ids):
+        """The prefix of a text as it comes back from the codec, and log probabilities on an exact cache. `name` is the
+        text's among what is kept."""
+        e = self.evaluate
+        arrays = self.kept(name, lambda: self.prefill(ids, e.PREFIX))
+        if coder.goes_by_attention:
+            coder.importance = self.kept(f"attention.{name}", lambda: self._attention(ids[:e.PREFIX]))["received"]
+        cache = [[torch.from_numpy(arrays[f"{l}.{x}"]) for x in ("k0", "k", "v")] for l in range(e.L)]
+        past = e.stored_prefix(cache, coder, coder.method.recent, coder.method.sinks)
+        return past, torch.from_numpy(arrays["log_p"])
+
+    def _attention(self, ids):
+        """How much each token is looked at while they are read, in all layers and heads."""
+        received = np.zeros(len(ids), np.float32)
+
+        def add(l, q, k0, k, v, pos):
+            received[:] += attention.received(q.numpy(), k.numpy(), 0)
+        self.evaluate.forward(ids, visit=add)
+        return {"received": received}
 
     def calibrations(self):
         """Layer -> LayerCalibration, over the windows that the harness calibrates on."""
         if self._calibrations is None:
             self._calibrations = {l: LayerCalibration() for l in range(self.evaluate.L)}
             for i in range(CALIBRATION_WINDOWS):
-                arrays = self.kept(f"gradients.{i}", lambda: self._calibration_window(i))
+                arrays = self.kept(f"calibration.{i}", lambda: self._calibration_window(i))
                 for l, calibration in self._calibrations.items():
                     q, k, v, *gradients = (arrays[f"{l}.{x}"] for x in ("q", "k", "v", "k_gradient", "v_gradient"))
                     calibration.add(q, k, v, np.arange(self.evaluate.T), gradients)
+                    calibration.weight_gradients.append([float(arrays[f"{l}.{x}_norm"]) for x in "kv"])
         return self._calibrations
 
     def _calibration_window(self, i):
-        """Q, K and V of every layer, and the gradients of the summed negative log likelihood by K and V."""
+        """Q, K and V of every layer, and the gradients of the summed negative log likelihood by K and V; of those by W_k
+        and W_v the norms."""
         e, seen = self.evaluate, {}
         ids = torch.from_numpy(self.tokens("eval")[i * e.T:(i + 1) * e.T])
 
         def keep(l, q, k0, k, v, pos):
             seen.update({f"{l}.q": q, f"{l}.k": k, f"{l}.v": v})
             k.retain_grad(), v.retain_grad()
-        embedding = e.W["model.embed_tokens.weight"].requires_grad_(True)  # So that all that follows has gradients.
+        weights = {f"{l}.{x}": e.W[f"model.layers.{l}.self_attn.{x}_proj.weight"] for l in range(e.L) for x in "kv"}
+        # With the embedding so that all that follows has gradients.
+        watched = [e.W["model.embed_tokens.weight"], *weights.values()]
+        for weight in watched:
+            weight.requires_grad_(True)
         with torch.enable_grad():
             log_p = e.forward(ids, visit=keep)
             (-log_p[torch.arange(len(ids) - 1), ids[1:]]).sum().backward()
-        embedding.requires_grad_(False).grad = None
         arrays = {name: x.detach().numpy() for name, x in seen.items()}
+        arrays.update({f"{name}_norm": weight.grad.norm().numpy() for name, weight in weights.items()})
         arrays.update({f"{name}_gradient": x.grad.numpy() for name, x in seen.items() if not name.endswith("q")})
+        for weight in watched:
+            weight.requires_grad_(False).grad = None
         return arrays
 
     def measure(self, coder, text, i):
         """KL and change of the negative log likelihood of a window, token by token."""
         e, ids = self.evaluate, self.window(text, i)
-        arrays = self.kept(f"{text}.{i}", lambda: self.prefill(ids[:-1], e.PREFIX))
-        exact = torch.from_numpy(arrays["log_p"])
-        past = e.stored_prefix(self.cache_of(arrays), coder, coder.method.recent, coder.method.sinks)
+        past, exact = self.stored(coder, f"{text}.{i}", ids[:-1])
         coded = e.forward(ids[:-1], e.PREFIX, past)
         at = (torch.arange(e.T - e.PREFIX), ids[e.PREFIX + 1:])
         return (exact.exp() * (exact - coded)).sum(-1).numpy(), (exact[at] - coded[at]).numpy()

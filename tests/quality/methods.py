@@ -2,17 +2,25 @@
 
 A row says how the keys and values of one layer are coded, in the terms of codecs/capi/c_api.h, which artifact of the
 layer's calibration each part needs, and what the cache around the codec keeps exact. Presets are those of
-client/cpp/api/presets.cc. A method of another kind (one that needs attention weights, say) has a `code` of its own.
+client/cpp/api/presets.cc.
 """
 import dataclasses
-from typing import Callable, Optional
+from typing import Optional
 
 import firn_codecs as fc
 
 
 @dataclasses.dataclass(frozen=True)
+class Ranked:
+    """`best` bits in the share of the layers that matter most (importance.py), in the others `rest`."""
+    best: int
+    rest: int
+    share: float = 0.2
+
+
+@dataclasses.dataclass(frozen=True)
 class Part:
-    """How K or V is coded. `bits` alone is the ladder; a tuple of bits has one entry a layer, and is the ladder's."""
+    """How K or V is coded. `bits` alone is the ladder; bits may be a tuple with one entry a layer, or go by a ranking."""
     bits: object
     codec: int = fc.NESTED
     group: int = 0
@@ -34,8 +42,9 @@ class Method:
     recent: int = 128  # What the cache around the codec keeps exact: the newest tokens, and the first.
     sinks: int = 4
     preset: bool = False
-    # code(method, layer, k_pre_rope, k, v, positions, calibration) -> (k_hat, v_hat, bytes, values), in place of the codecs.
-    code: Optional[Callable] = None
+    block_tokens: int = 0  # Tokens that are coded at once; 0: all of them.
+    important_fraction: float = 0.0  # Of each block's tokens, those kept exact.
+    important_by: str = "attention"  # Or "estimate", by calibration's queries, or "spacing" (importance.py).
 
 
 def _integers(bits, group, codec=fc.INT_TOKEN, flags=0, artifact=None):
@@ -52,6 +61,15 @@ def kvquant(bits, outliers=10, pre_rope=True, suffix=""):
     return keys, Part(bits, fc.NUQ_TOKEN, 0, outliers, 0, f"nuq_values_{outliers}{suffix}")
 
 
+def kvmix(keys=Ranked(3, 2), values=Ranked(4, 2)):
+    return _integers(keys, 32, fc.INT_CHANNEL), _integers(values, 32)
+
+
+def mikv(bits=3, balanced=True):
+    values = _integers(bits, 64)
+    return _integers(bits, 64, flags=fc.BALANCED, artifact="balance_maximum") if balanced else values, values
+
+
 def _presets():
     fp8 = Part(8, fc.FP8_E4M3)
     yield Method("fp8", fp8, fp8, "FP8", "E4M3, a scale a head")
@@ -62,6 +80,9 @@ def _presets():
         yield Method(f"kivi_{bits}", *kivi(bits, 32), "KIVI", "groups of 32")
     for bits in (4, 3, 2):
         yield Method(f"kvquant_{bits}", *kvquant(bits), "KVQuant", "1 % outliers, before RoPE", keep_first_tokens=1)
+    yield Method("kvmix", *kvmix(), "KVmix", "K 3 bits, V 4 bits in the fifth of layers that matters most, 2 in the others")
+    yield Method("mikv", *mikv(), "MiKV", "a fifth of each 64 tokens exact by attention, the rest at 3 bits",
+                 block_tokens=64, important_fraction=0.2)
     for name, family, ladder in (("firn", "firn", fc.LADDER_TRELLIS), ("firn_fast", "firn-fast", fc.LADDER_MIN_MAX)):
         for bits in (8, 4, 2):
             yield Method(f"{name}_{bits}", Part(bits), Part(bits), family, f"{bits} bits", ladder)
@@ -102,6 +123,29 @@ def _kvquant_sweep():
                          f"1 % outliers, before RoPE, {words}", keep_first_tokens=1)
 
 
+def _kvmix_sweep():
+    """Against bits that are the same in all layers, and against the same bits in the layers that matter least."""
+    yield Method("kvmix_first", *kvmix((3,) + (2,) * 7, (4,) + (2,) * 7), "KVmix",
+                 "K 3 bits, V 4 bits in the first of 8 layers, 2 in the others")
+    yield Method("kvmix_half", *kvmix(Ranked(3, 2, 0.5), Ranked(4, 2, 0.5)), "KVmix",
+                 "K 3 bits, V 4 bits in the half of layers that matters most, 2 in the others")
+
+
+def _mikv_sweep():
+    for name, what, coded, more in (
+            ("whole", "a fifth of the prefix exact by attention, the rest at 3 bits", mikv(), {"block_tokens": 0}),
+            ("estimate", "a fifth of each 64 tokens exact by what calibration's queries look at, the rest at 3 bits",
+             mikv(), {"important_by": "estimate"}),
+            ("spacing", "every fifth token exact, the rest at 3 bits", mikv(), {"important_by": "spacing"}),
+            ("unbalanced", "a fifth of each 64 tokens exact by attention, the rest at 3 bits, keys as they are",
+             mikv(balanced=False), {}),
+            ("none", "no token exact, all at 3 bits", mikv(), {"important_fraction": 0.0}),
+            ("10", "a tenth of each 64 tokens exact by attention, the rest at 3 bits", mikv(), {"important_fraction": 0.1}),
+            ("2", "a fifth of each 64 tokens exact by attention, the rest at 2 bits", mikv(2), {}),
+            ("4", "a fifth of each 64 tokens exact by attention, the rest at 4 bits", mikv(4), {})):
+        yield Method(f"mikv_{name}", *coded, "MiKV", what, **{"block_tokens": 64, "important_fraction": 0.2, **more})
+
+
 def _firn_sweep():
     for ladder, family in ((fc.LADDER_TRELLIS, "firn"), (fc.LADDER_MIN_MAX, "firn-fast"), (fc.LADDER_GAIN, "gain")):
         name = family.replace("-", "_")
@@ -109,6 +153,12 @@ def _firn_sweep():
             if k == v and family != "gain":
                 continue  # The preset's own.
             yield Method(f"{name}_k{k}v{v}", Part(k), Part(v), family, f"K {k} bits, V {v} bits", ladder)
+    # What a plan of firn takes where nothing may be below 8 bits (docs/calibration.md): a ladder for few bits is not needed.
+    for name, group, ladder, words in (
+            ("gain", 0, fc.LADDER_GAIN, "signs and magnitudes"), ("min_max", 0, fc.LADDER_MIN_MAX, "minimum and step"),
+            ("min_max_g64", 64, fc.LADDER_MIN_MAX, "minimum and step, groups of 64")):
+        part = Part(8, group=group)
+        yield Method(f"firn_8_only_{name}", part, part, "firn", f"8 bits and never fewer: {words}", ladder)
     for layers in (2, 4, 6):
         yield Method(f"firn_k4_v4last{layers}", Part(4), Part((2,) * (8 - layers) + (4,) * layers), "firn",
                      f"K 4 bits, V 4 bits in the last {layers} of 8 layers and 2 in the others", fc.LADDER_TRELLIS)
@@ -134,7 +184,7 @@ def _other_formats():
 
 
 PRESETS = [dataclasses.replace(m, preset=True) for m in _presets()]
-SWEEP = [*_integer_sweep(), *_kvquant_sweep(), *_firn_sweep(), *_other_formats()]
+SWEEP = [*_integer_sweep(), *_kvquant_sweep(), *_kvmix_sweep(), *_mikv_sweep(), *_firn_sweep(), *_other_formats()]
 METHODS = {m.name: m for m in PRESETS + SWEEP}
 if len(METHODS) != len(PRESETS) + len(SWEEP):
     raise ValueError("two methods have one name")

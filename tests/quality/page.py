@@ -155,7 +155,7 @@ def _envelope_table(rows):
     body = []
     for budget, firn, other, *values in claims.envelope(rows):
         name = lambda r: f"`{r['method']}` ({r['bits']:.3f}) {_kl(claims.mean_kl(r))}"  # noqa: E731
-        verdict = "firn has nothing" if firn is None else "below" if values[0] <= 1 else \
+        verdict = "firn has nothing" if firn is None else "below" if values[0] < 1 else "on it" if values[0] == 1 else \
             "above, within the interval" if values[1] <= 1 else "above"
         body.append([f"{budget:.3f}", name(firn) if firn else "", name(other), _ratio(values) if firn else "", verdict])
     return _table(["from bits", "best of `firn`", "best of all others", "ratio", "firn is"], body)

@@ -3,7 +3,7 @@ import math
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 900, 560, 80, 190, 30, 60
 BITS = (2.0, 9.2)
-COLOURS = {"firn": "#c0392b", "firn-fast": "#e67e22", "gain": "#b7950b", "KIVI": "#2471a3", "KVQuant": "#1e8449",
+COLOURS = {"firn": "#c0392b", "firn-fast": "#e67e22", "gain": "#b7950b", "KVmix": "#d35400", "MiKV": "#7f8c8d", "KIVI": "#2471a3", "KVQuant": "#1e8449",
            "integers": "#6c3483", "FP8": "#117a65", "FP4": "#566573", "reference": "#17202a"}
 
 

@@ -42,7 +42,6 @@ def measure(harness, coder, text, count):
     """Mean negative log likelihood of the repeated passage of each window, on the coded cache."""
     e, found = harness.evaluate, []
     for i, (ids, _) in enumerate(windows(harness, text, count)):
-        arrays = harness.kept(f"retrieval.{text}.{i}", lambda: harness.prefill(ids, e.PREFIX))
-        past = e.stored_prefix(harness.cache_of(arrays), coder, coder.method.recent, coder.method.sinks)
+        past, _ = harness.stored(coder, f"retrieval.{text}.{i}", ids)
         found.append(_nll(e.forward(ids, e.PREFIX, past), ids, e.PREFIX).mean())
     return np.array(found)

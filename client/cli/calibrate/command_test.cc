@@ -156,6 +156,13 @@ TEST_F(CommandTest, PlansAreReadBackAndCostWhatTheySay) {
   EXPECT_EQ(tiers.json()["layers_resumed"], 3) << "budgets are no setting";
   EXPECT_EQ(firnkv::LoadPlanFile(Path("plan.toml"))->plan.rules.size(), 4u);
 
+  // Budgets for 8 bits everywhere: the trellis is made for fewer.
+  Outcome fine = RunFirn("--json calibrate " + capture + common + " --bits 8.4,8.5");
+  ASSERT_EQ(fine.code, 0) << fine.text;
+  EXPECT_EQ(firnkv::LoadPlanFile(Path("plan-8.4.toml"))->plan.ladder, firnkv::Ladder::kGain);
+  EXPECT_EQ(firnkv::LoadPlanFile(Path("plan-8.5.toml"))->plan.ladder, firnkv::Ladder::kMinMax);
+  EXPECT_EQ(fine.json()["plans"][1]["tiers"][0]["bits"], 8.5);
+
   // A user's own errors: only V of layer 1, head 0 matters.
   ASSERT_EQ(RunFirn("calibrate " + capture + " --errors-out " + Path("errors.json")).code, 0);
   Json errors = Json::parse(Bytes("errors.json"));

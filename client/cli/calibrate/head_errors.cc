@@ -167,7 +167,11 @@ std::string PrintRanking(const HeadErrorTable& table) {
   return csv;
 }
 
-absl::StatusOr<HeadCosts> CostsOf(const Capture& capture, const CalibrationSettings& settings, const Artifact& keys) {
+namespace {
+
+// As `settings` say, with groups of so many values.
+absl::StatusOr<HeadCosts> CostsWith(const Capture& capture, const CalibrationSettings& settings, uint32_t group,
+                                    const Artifact& keys) {
   const CaptureShape& s = capture.shape();
   if (s.v_width == 0) return InvalidArgument("{} has no values: a budget is for keys and values", capture.path());
   std::shared_ptr<const Artifact> layer;
@@ -179,10 +183,34 @@ absl::StatusOr<HeadCosts> CostsOf(const Capture& capture, const CalibrationSetti
                    .k_width = static_cast<uint32_t>(s.k_width),
                    .v_width = static_cast<uint32_t>(s.v_width),
                    .tokens = settings.block_tokens};
+  SurveyCode code = settings.Code(std::move(layer));
+  code.spec.key_group = code.spec.value_group = static_cast<uint16_t>(group);
   HeadCosts costs;
-  FIRN_ASSIGN_OR_RETURN(costs.bytes, HeadBytesOf(settings.Code(std::move(layer)), shape, DType::kFp16));
+  FIRN_ASSIGN_OR_RETURN(costs.bytes, HeadBytesOf(code, shape, DType::kFp16));
   costs.values = {s.k_width * settings.block_tokens, s.v_width * settings.block_tokens};
   return costs;
+}
+
+}  // namespace
+
+absl::StatusOr<HeadCosts> CostsOf(const Capture& capture, const CalibrationSettings& settings, const Artifact& keys) {
+  return CostsWith(capture, settings, 0, keys);
+}
+
+absl::StatusOr<std::vector<LadderAt8Bits>> LaddersAt8Bits(const Capture& capture, const CalibrationSettings& settings,
+                                                          const Artifact& keys) {
+  constexpr uint32_t kSmallGroup = 64;
+  std::vector<LadderAt8Bits> ladders = {
+      {LadderOrIntegers::kMinMax, kSmallGroup}, {LadderOrIntegers::kMinMax, 0}, {LadderOrIntegers::kGain, 0}};
+  for (LadderAt8Bits& ladder : ladders) {
+    CalibrationSettings with = settings;
+    with.code = ladder.code;
+    with.classes = {PrecisionClass::k8Bit};
+    FIRN_ASSIGN_OR_RETURN(HeadCosts costs, CostsWith(capture, with, ladder.group, keys));
+    ladder.bits = 8 * static_cast<double>(costs.bytes[0][0] + costs.bytes[1][0]) /
+                  static_cast<double>(costs.values[0] + costs.values[1]);
+  }
+  return ladders;
 }
 
 absl::StatusOr<BitAllocation> SpendBits(const HeadErrorTable& table, const HeadCosts& costs, double bits) {
@@ -208,6 +236,7 @@ absl::StatusOr<BitAllocation> SpendBits(const HeadErrorTable& table, const HeadC
   BitAllocation out;
   auto budget = static_cast<uint64_t>(bits * static_cast<double>(values) / 8 + 1e-6);
   FIRN_ASSIGN_OR_RETURN(Allocation chosen, Allocate(units, std::max(budget, least), &out.exact));
+  out.budget = bits;
   out.bits = bits_of(chosen.bytes);
   out.error = chosen.error;
   for (size_t i = 0; i < units.size(); ++i) {

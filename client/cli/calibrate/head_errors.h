@@ -58,8 +58,20 @@ struct HeadCosts {
 // Of blocks of a full length. `keys` is what balanced keys are coded with.
 absl::StatusOr<HeadCosts> CostsOf(const Capture& capture, const CalibrationSettings& settings, const Artifact& keys);
 
+// A ladder and the values that share a scale (0: its own way), and the bits a value that it takes where all are at 8
+// bits.
+struct LadderAt8Bits {
+  LadderOrIntegers code = LadderOrIntegers::kTrellis;
+  uint32_t group = 0;
+  double bits = 0;
+};
+// Those that are more precise at 8 bits than the trellis, which is made for few: the most precise first.
+absl::StatusOr<std::vector<LadderAt8Bits>> LaddersAt8Bits(const Capture& capture, const CalibrationSettings& settings,
+                                                          const Artifact& keys);
+
 struct BitAllocation {
-  double bits = 0;  // A value, metadata included.
+  double budget = 0;  // What it may have.
+  double bits = 0;    // A value, metadata included.
   double error = 0;
   bool exact = true;                // Whether it is the optimum of the table.
   std::array<ClassMap, 2> classes;  // By Part, [layer][head].

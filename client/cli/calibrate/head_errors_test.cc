@@ -146,5 +146,27 @@ TEST(HeadErrors, APlanSaysItAll) {
   EXPECT_EQ(read->plan, plan);
 }
 
+TEST(HeadErrors, APlanWithoutCoarseHeadsTakesWhatIsFinestAt8Bits) {
+  CalibrationSettings settings;
+  const std::vector<LadderAt8Bits> ladders = {
+      {LadderOrIntegers::kMinMax, 64, 8.5}, {LadderOrIntegers::kMinMax, 0, 8.25}, {LadderOrIntegers::kGain, 0, 8.1875}};
+  auto plan_of = [&](std::vector<double> budgets) {
+    std::vector<TierBits> tiers;
+    for (double budget : budgets) tiers.push_back({std::to_string(budget), *SpendBits(Table(), Costs(), budget)});
+    firnkv::PrecisionPlan plan = PlanOf(settings, tiers, std::nullopt, FinerLadder(settings, tiers, ladders));
+    EXPECT_EQ(plan.key_group, plan.value_group);
+    return std::pair(plan.ladder, plan.key_group);
+  };
+  using firnkv::Ladder;
+  EXPECT_EQ(plan_of({8.1}), std::pair(Ladder::kTrellis, 0u)) << "a head has 4 bits";
+  EXPECT_EQ(plan_of({8.1875}), std::pair(Ladder::kGain, 0u));
+  EXPECT_EQ(plan_of({8.25}), std::pair(Ladder::kMinMax, 0u));
+  EXPECT_EQ(plan_of({8.5}), std::pair(Ladder::kMinMax, 64u));
+  EXPECT_EQ(plan_of({8.5, 8.3}), std::pair(Ladder::kMinMax, 0u)) << "one code for all tiers";
+  EXPECT_EQ(plan_of({8.5, 4}), std::pair(Ladder::kTrellis, 0u)) << "made for the colder one";
+  settings.code = LadderOrIntegers::kGain;
+  EXPECT_EQ(plan_of({8.5}), std::pair(Ladder::kGain, 0u)) << "as asked for";
+}
+
 }  // namespace
 }  // namespace firn::cli

@@ -15,8 +15,14 @@ struct TierBits {
   BitAllocation allocation;
 };
 
-// `keys` is the artifact of keys, which balanced keys need.
+// The first of these ladders that fits all budgets, where `settings` say the trellis and no head has fewer than 8 bits
+// in any tier; otherwise nothing.
+std::optional<LadderAt8Bits> FinerLadder(const CalibrationSettings& settings, const std::vector<TierBits>& tiers,
+                                         const std::vector<LadderAt8Bits>& ladders);
+
+// `keys` is the artifact of keys, which balanced keys need; `ladder` what to take in place of that of `settings`.
 firnkv::PrecisionPlan PlanOf(const CalibrationSettings& settings, const std::vector<TierBits>& tiers,
-                             const std::optional<firnkv::Digest>& keys);
+                             const std::optional<firnkv::Digest>& keys,
+                             const std::optional<LadderAt8Bits>& ladder = std::nullopt);
 
 }  // namespace firn::cli

@@ -171,6 +171,7 @@ absl::StatusOr<std::vector<PlanFileOut>> CalibrateCommand::Plans(const Calibrati
   if (!ranking_out_.empty()) FIRN_RETURN_IF_ERROR(WriteOutputFile(ranking_out_, {AsBytes(PrintRanking(table))}));
   if (budgets_.empty()) return plans;
   FIRN_ASSIGN_OR_RETURN(HeadCosts costs, CostsOf(captures[0], settings, *keys_));
+  FIRN_ASSIGN_OR_RETURN(auto at_8_bits, LaddersAt8Bits(captures[0], settings, *keys_));
   bool by_tier = !budgets_[0].tier.empty();
   for (const Budget& budget : budgets_) {
     FIRN_ASSIGN_OR_RETURN(BitAllocation allocation, SpendBits(table, costs, budget.bits));
@@ -181,8 +182,10 @@ absl::StatusOr<std::vector<PlanFileOut>> CalibrateCommand::Plans(const Calibrati
     plans.back().tiers.push_back({budget.tier, std::move(allocation)});
   }
   auto digest = firnkv::Digest::FromHex(keys_->digest().Hex());
-  for (const PlanFileOut& plan : plans) {
-    std::string toml = firnkv::PrintPlan(PlanOf(settings, plan.tiers, digest));
+  for (PlanFileOut& plan : plans) {
+    auto ladder = FinerLadder(settings, plan.tiers, at_8_bits);
+    for (TierBits& tier : plan.tiers) tier.allocation.bits = ladder.has_value() ? ladder->bits : tier.allocation.bits;
+    std::string toml = firnkv::PrintPlan(PlanOf(settings, plan.tiers, digest, ladder));
     FIRN_RETURN_IF_ERROR(WriteOutputFile(plan.path, {AsBytes(toml)}));
   }
   return plans;

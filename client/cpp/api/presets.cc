@@ -22,7 +22,8 @@ constexpr PresetInfo kPresets[] = {
     {"kvmix", "KVmix: 3-bit keys and 4-bit values in the layers that matter most, 2 bits in others; needs a ranking"},
     {"mikv",
      "MiKV: a fifth of the tokens exact by importance, the rest at 3 bits; keys balanced with an artifact of keys"},
-    {"firn", "the nested ladder, trellis-coded: the most precise from 2.2 to 8.1 bits"},
+    {"firn",
+     "the nested ladder, trellis-coded: the most precise from 2.2 bits on; with a floor of int8 of minimum and step"},
     {"firn-fast", "the nested ladder of minimum and step: encodes more than twice as fast"},
 };
 

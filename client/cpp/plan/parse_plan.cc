@@ -53,6 +53,7 @@ class PlanReader {
 
   const std::string& folder_;
   PlanFile file_;
+  std::string preset_;
   size_t preset_rules_ = 0;  // Those at the end that came from the preset, which rules of the file replace.
 };
 
@@ -145,14 +146,13 @@ std::vector<LayerClasses> PlanReader::ReadRanking(TomlSection& root) {
 }
 
 void PlanReader::ReadPreset(TomlSection& root) {
-  std::string preset;
-  root.String("preset", &preset, 64);
+  root.String("preset", &preset_, 64);
   PresetArtifacts artifacts;
   root.Section("artifacts", [&](TomlSection& section) {
     ReadArtifact(section, "keys", &artifacts.keys);
     ReadArtifact(section, "values", &artifacts.values);
   });
-  if (preset.empty()) {
+  if (preset_.empty()) {
     if (root.Has("artifacts")) {
       root.Error("artifacts",
                  "only a preset uses them; a plan of your own has balance_artifact, and artifact in rules");
@@ -162,7 +162,7 @@ void PlanReader::ReadPreset(TomlSection& root) {
     return;
   }
   std::vector<LayerClasses> ranking = ReadRanking(root);
-  auto made = PresetPlan(preset, artifacts, ranking);
+  auto made = PresetPlan(preset_, artifacts, ranking);
   if (!made.ok()) return root.Error("preset", firn::Message(made.status()));
   file_.plan = std::move(made->plan);
   file_.layers = std::move(made->layers);
@@ -195,6 +195,9 @@ void PlanReader::ReadMethods(TomlSection& root) {
   root.Number("important_fraction", &plan.important_fraction, 0, 1);
   root.Count("recent_tokens", &plan.recent_tokens, 0, kRecentTokensMax);
   ReadPrecisions(root, "floor", Precision::kNone, &plan.floor);
+  // Its trellis is for the bits that such a floor never goes down to: at 8 bits the simpler code is more precise.
+  bool only_fine = plan.floor.k >= Precision::kInt8 && plan.floor.v >= Precision::kInt8;
+  if (preset_ == "firn" && only_fine && word.empty()) plan.ladder = Ladder::kMinMax;
   root.Number("max_error", &plan.max_relative_error, 0, std::numeric_limits<float>::max());
 }
 

@@ -122,6 +122,14 @@ codec = "nvfp4"
             Digest::FromHex(std::string(64, '2')));
 }
 
+TEST(PlanFile, FirnWithAFloorAt8BitsHasTheLadderThatIsFinestThere) {
+  auto ladder_of = [](const std::string& toml) { return Parsed("preset = \"firn\"\n" + toml).plan.ladder; };
+  EXPECT_EQ(ladder_of(""), Ladder::kTrellis);
+  EXPECT_EQ(ladder_of("floor = \"int8\""), Ladder::kMinMax);
+  EXPECT_EQ(ladder_of("floor = { k = \"int8\", v = \"int4\" }"), Ladder::kTrellis);
+  EXPECT_EQ(ladder_of("floor = \"int8\"\nladder = \"trellis\""), Ladder::kTrellis) << "the file has the last word";
+}
+
 TEST(PlanFile, WhatIsWrongIsSaidWithItsValueAndWhatIsAllowed) {
   struct Case {
     std::string toml;
