@@ -39,6 +39,16 @@ int Explain(CLI::App* app, const CLI::ParseError& error, int argc, char** argv) 
   return wrong ? firn::cli::kExitUsage : firn::cli::kExitOk;
 }
 
+// An unset variable in a script must not pass for an option that was left out.
+void RefuseEmptyValues(CLI::App* app) {
+  for (CLI::Option* option : app->get_options([](CLI::Option*) { return true; })) {
+    if (option->get_items_expected_max() == 0) continue;
+    option->check(CLI::Validator(
+        [](const std::string& value) { return value.empty() ? std::string("is empty") : std::string(); }, ""));
+  }
+  for (CLI::App* command : app->get_subcommands([](CLI::App*) { return true; })) RefuseEmptyValues(command);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -78,6 +88,7 @@ int main(int argc, char** argv) {
       "Options of firn may also follow the command. Exit codes: 0 done; 1 done, but blocks were missed or refused, or\n"
       "a plan is wrong; 2 wrong command line or file; 3 no daemon or no answer in time; 4 verify found a difference;\n"
       "5 the daemon refused or failed.");
+  RefuseEmptyValues(&app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -1,6 +1,5 @@
 #include "codecs/block/conditioner.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "codecs/nested/nested_format.h"
@@ -44,9 +43,10 @@ void Conditioner::ForwardTo(const uint8_t* rows, DType in, const ChannelTransfor
 
 bool Conditioner::CanComeBack(const float* rows, uint32_t tokens) const {
   if (rotation_ == 1) return true;
-  float largest = 0;
-  for (uint64_t i = 0; i < uint64_t{tokens} * width_; ++i) largest = std::max(largest, std::fabs(rows[i]));
-  return largest <= nested::RangeMaxOf(rotation_);
+  float limit = nested::RangeMaxOf(rotation_);
+  bool fits = true;
+  for (uint64_t i = 0; i < uint64_t{tokens} * width_; ++i) fits &= std::fabs(rows[i]) <= limit;  // NaN does not.
+  return fits;
 }
 
 void Conditioner::Backward(float* rows, const ChannelTransform& transform, uint32_t first_token,

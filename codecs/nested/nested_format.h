@@ -23,6 +23,15 @@ inline constexpr float kSteps = 240.0f;
 inline constexpr float kRangeMax = 3.3e38f;
 // The same of values that decoding adds up again, so many at a time.
 inline float RangeMaxOf(uint32_t rotation) { return kRangeMax / static_cast<float>(rotation); }
+// Whether every value is one that RangeMaxOf allows. Sums that overflowed in rotating show as NaN or Inf, which no
+// minimum or maximum need keep.
+inline bool WithinRange(const float* row, uint32_t width, uint32_t rotation) {
+  bool fits = true;
+  for (uint32_t c = 0; c < width; ++c) fits &= std::fabs(row[c]) <= RangeMaxOf(rotation);
+  return fits;
+}
+// Rows of smaller magnitudes cannot get there, whatever a sane artifact scales them by.
+inline constexpr float kRangeSafe = 0x1p64f;
 
 inline uint64_t TwoBitRowBytes(uint32_t width) { return (uint64_t{width} + 3) / 4; }
 inline uint64_t FourBitRowBytes(uint32_t width) { return (uint64_t{width} + 1) / 2; }

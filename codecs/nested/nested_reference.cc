@@ -123,13 +123,15 @@ void EncodeTokenReference(const EncodeTile& tile) {
   uint32_t width = tile.width, meta_bytes = MetaValueBytes(type);
   float range_max = RangeMaxOf(Rotation(tile));
   std::vector<float> values = SourceValues(tile);
-  if (tile.survey != nullptr) tile.survey->non_finite |= !AllFinite(values);
+  const bool finite = AllFinite(values);
+  if (tile.survey != nullptr) tile.survey->non_finite |= !finite;
   std::vector<uint8_t> codes(width);
   PlaneRows planes{tile.run(RunKind::kP2), tile.run(RunKind::kP4), tile.run(RunKind::kP8)};
   uint8_t* meta = tile.run(RunKind::kMeta);
   for (uint32_t t = 0; t < tile.tokens; ++t) {
     float* row = values.data() + uint64_t{t} * width;
     TransformRow(tile, row);
+    if (finite && tile.survey != nullptr) tile.survey->out_of_range |= !WithinRange(row, width, Rotation(tile));
     for (uint32_t first = 0; first < width; first += tile.coding->group) {
       uint32_t count = std::min<uint32_t>(tile.coding->group, width - first);
       Range range = RangeAlongRow(row + first, count);
@@ -215,6 +217,7 @@ Survey SurveyTokenReference(const EncodeTile& tile) {
     for (uint32_t c = 0; c < tile.width; ++c) magnitude_max = std::max(magnitude_max, std::fabs(row[c]));
     if (!screen.Suspicious(magnitude_max)) continue;
     TransformRow(tile, row);
+    survey.out_of_range |= !WithinRange(row, tile.width, rotation);
     for (uint32_t first = 0; first < tile.width; first += tile.coding->group) {
       uint32_t count = std::min<uint32_t>(tile.coding->group, tile.width - first);
       Range range = RangeAlongRow(row + first, count);

@@ -163,12 +163,17 @@ HWY_INLINE void QuantizeGroup(const float* HWY_RESTRICT values, uint32_t count, 
 // Adds what the ranges of `count` rows say; NaN is looked for in the source, since sums and extremes may swallow it.
 template <class In>
 HWY_INLINE void JoinSurvey(In in, const typename In::Lane* source, uint32_t count, const RowShape& shape,
-                           const float* lowest, const float* highest, const EncodeTile& tile) {
+                           const float* rows, const float* lowest, const float* highest, const EncodeTile& tile) {
   const float magnitude_max = MagnitudeMax(in, source, size_t{count} * shape.width);
   Survey survey = SurveyRanges(tile.coding->meta_type, size_t{count} * shape.groups, lowest, highest,
                                nested::RangeMaxOf(shape.rotation));
   survey.out_of_range |= survey.non_finite;
   survey.non_finite = !(magnitude_max < std::numeric_limits<float>::infinity());
+  if (HWY_UNLIKELY(magnitude_max > nested::kRangeSafe && !survey.non_finite)) {
+    for (uint32_t r = 0; r < count; ++r) {
+      survey.out_of_range |= !nested::WithinRange(rows + size_t{r} * shape.padded, shape.width, shape.rotation);
+    }
+  }
   tile.survey->Join(survey);
 }
 
@@ -200,7 +205,8 @@ void EncodeTokenFrom(In in, const EncodeTile& tile) {
     }
     const size_t used = size_t{count} * shape.groups;
     if (tile.survey != nullptr)
-      JoinSurvey(in, source - size_t{count} * shape.width, count, shape, minimum.data(), step.data(), tile);
+      JoinSurvey(in, source - size_t{count} * shape.width, count, shape, rows.data(), minimum.data(), step.data(),
+                 tile);
     WithMetaType(coding.meta_type, [&](auto meta) HWY_ATTR {
       ScalesOf(meta, coding.meta_type, used, minimum.data(), step.data(), inverse.data());
       meta_out = WriteMetaPairs(meta, minimum.data(), step.data(), used, meta_out);
@@ -338,6 +344,8 @@ Survey SurveyTokenFrom(In in, const EncodeTile& tile) {
       const uint32_t start = g * shape.group;
       RangeAlongRow(row.data() + start, std::min(shape.group, shape.width - start), &lowest[g], &highest[g]);
     }
+    survey.out_of_range |=
+        magnitude_max > nested::kRangeSafe && !nested::WithinRange(row.data(), shape.width, shape.rotation);
     Survey of_row = SurveyRanges(type, shape.groups, lowest.data(), highest.data(), nested::RangeMaxOf(shape.rotation));
     // Finite values whose sums are not: out of range, not NaN in the source.
     of_row.out_of_range |= of_row.non_finite;

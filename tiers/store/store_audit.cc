@@ -34,7 +34,7 @@ AuditReport StoreImpl::Audit() const {
     int previous = -1;
     for (NodeId node = e.first_copy; node != kNoNode; node = table_.copy(node).next) {
       const HeldCopy& held = table_.copy(node);
-      if (e.flags & Entry::kRecent) ++recent[held.tier], recent_bytes[held.tier] += held.copy->StoredBytes();
+      if (e.flags & Entry::kRecent) ++recent[held.tier], recent_bytes[held.tier] += WindowBytes(held.tier, *held.copy);
       expect(held.used && held.entry == id, fmt::format("copy {} does not belong to its block", node));
       expect(held.tier > previous, fmt::format("block {} lists its copies out of order", e.key.Hex()));
       previous = held.tier;

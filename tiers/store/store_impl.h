@@ -243,7 +243,7 @@ class StoreImpl final : public Store, public PolicyView {
              evictions = 0, found_nothing = 0, recent_broken = 0;
     LatencyHistogram demotion_latency;
     std::array<uint64_t, 17> by_class{};
-    uint64_t recent_bytes = 0;    // Of copies that recent windows hold.
+    uint64_t recent_bytes = 0;    // WindowBytes of copies that recent windows hold.
     uint64_t demand_bytes = 0;    // Asked for by a put or a move that found no room.
     uint64_t leaving_bytes = 0;   // Of moves in flight out of this tier.
     uint64_t outgrown_bytes = 0;  // What was used when its capacity was set lower, until it is kept.
@@ -258,6 +258,9 @@ class StoreImpl final : public Store, public PolicyView {
   Identity IdentityOfLocked(const Entry& e) const;
   EntryName NameOf(const Entry& e) const { return {e.ns, e.shard, e.key}; }
   NodeId ParentNode(NodeId node) const override;
+  // What a recent copy counts for its tier's share. Windows share tiers of memory; a log changes what its copies take
+  // by itself, and keeps them by its own rules.
+  uint64_t WindowBytes(uint8_t tier, const Copy& copy) const;
   void AddNamespaceLocked(const NamespaceFacts& facts, const PrecisionPlan& plan, NamespaceId* id);
   // That a coding's artifact is known, has the namespace's shape and what the coding reads.
   absl::Status CheckArtifact(const NamespaceFacts& facts, Part part, const PartCoding& coding) const;

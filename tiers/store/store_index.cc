@@ -11,18 +11,23 @@ NodeKind StoreImpl::KindOfLocked(const Entry& e, uint8_t tier, const CopyPtr& co
   return DegradeStepLocked(e, tier, copy).has_value() ? NodeKind::kDegradable : NodeKind::kNarrow;
 }
 
+uint64_t StoreImpl::WindowBytes(uint8_t tier, const Copy& copy) const {
+  return options_.tiers[tier].tier->persistent() ? 0 : copy.StoredBytes();
+}
+
 void StoreImpl::HoldCopyLocked(EntryId id, uint8_t tier, CopyPtr copy, ClassPair served) {
   NodeKind kind = KindOfLocked(table_.entry(id), tier, copy);
   NodeId node = table_.AddCopy(id, tier, std::move(copy), served);
   policy_->Insert(tier, node, kind);
   ++tiers_[tier].by_class[static_cast<size_t>(served.Min())];
-  if (kind == NodeKind::kRecent) tiers_[tier].recent_bytes += table_.copy(node).copy->StoredBytes();
+  if (kind == NodeKind::kRecent) tiers_[tier].recent_bytes += WindowBytes(tier, *table_.copy(node).copy);
 }
 
 CopyPtr StoreImpl::TakeCopyLocked(EntryId id, uint8_t tier) {
   NodeId node = table_.FindCopyNode(id, tier);
   FIRN_CHECK(node != kNoNode);
-  if (policy_->KindOf(node) == NodeKind::kRecent) tiers_[tier].recent_bytes -= table_.copy(node).copy->StoredBytes();
+  if (policy_->KindOf(node) == NodeKind::kRecent)
+    tiers_[tier].recent_bytes -= WindowBytes(tier, *table_.copy(node).copy);
   policy_->Remove(node);
   --tiers_[tier].by_class[static_cast<size_t>(table_.copy(node).served.Min())];
   CopyPtr copy = table_.RemoveCopy(id, tier);
@@ -54,8 +59,8 @@ void StoreImpl::ReplaceCopyLocked(EntryId id, uint8_t tier, CopyPtr copy, ClassP
   --tiers_[tier].by_class[static_cast<size_t>(held.served.Min())];
   CopyPtr old = std::exchange(held.copy, std::move(copy));
   if (policy_->KindOf(node) == NodeKind::kRecent) {
-    tiers_[tier].recent_bytes += held.copy->StoredBytes();
-    tiers_[tier].recent_bytes -= old->StoredBytes();
+    tiers_[tier].recent_bytes += WindowBytes(tier, *held.copy);
+    tiers_[tier].recent_bytes -= WindowBytes(tier, *old);
   }
   held.served = served;
   ++tiers_[tier].by_class[static_cast<size_t>(served.Min())];

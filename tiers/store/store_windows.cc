@@ -31,8 +31,7 @@ void StoreImpl::RefileLocked(const RecentWindows::Changed& changed) {
       uint64_t& recent_bytes = tiers_[held.tier].recent_bytes;
       // Once for each change, of which a block may have several here.
       bool was = policy_->KindOf(node) == NodeKind::kRecent, is = kind == NodeKind::kRecent;
-      if (was != is)
-        recent_bytes = is ? recent_bytes + held.copy->StoredBytes() : recent_bytes - held.copy->StoredBytes();
+      if (was != is) recent_bytes += is ? WindowBytes(held.tier, *held.copy) : -WindowBytes(held.tier, *held.copy);
       policy_->ChangeKind(node, kind);
     }
   }
