@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Fails when a folder includes one above it, or a library has more than one user.
-#   base <- codecs <- tiers <- daemon;  client sees base, codecs' types, the protocol and its own headers.
+#   base <- codecs <- tiers <- daemon;  client sees base, codecs' types, the protocol and its own headers;
+#   base <- codecs <- kernels, which nobody here sees: no process of these makes a CUDA context.
 set -euo pipefail
 cd "$1"
 status=0
 complain() { echo "$1"; status=1; }
-sources() { git ls-files --cached --others --exclude-standard "$1/**.h" "$1/**.cc" "$1/*.h" "$1/*.cc" | sort -u; }
+sources() { git ls-files --cached --others --exclude-standard "$1/**.h" "$1/**.cc" "$1/*.h" "$1/*.cc" \
+  "$1/**.cu" "$1/**.cuh" "$1/*.cu" "$1/*.cuh" | sort -u; }
 
 forbid() {  # forbid FOLDER PATTERN
   local hits
@@ -14,8 +16,10 @@ forbid() {  # forbid FOLDER PATTERN
 }
 forbid base 'codecs|tiers|daemon|client|kernels|proto'
 forbid codecs 'tiers|daemon|client|kernels|proto'
-forbid tiers 'daemon|client|proto'
-forbid client 'daemon'
+forbid tiers 'daemon|client|kernels|proto'
+forbid kernels 'tiers|daemon|client|proto'
+forbid daemon 'kernels'
+forbid client 'daemon|kernels'
 
 one_user() {  # one_user HEADER-PATTERN MOST WHAT
   local users
