@@ -1,6 +1,7 @@
 #include "kernels/attention.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/status.h"
 #include "kernels/attention/launch.h"
@@ -78,6 +79,11 @@ absl::Status CheckCodes(const AttentionJob& job) {
   return absl::OkStatus();
 }
 
+absl::Status CheckScale(float scale, const char* name) {
+  if (scale > 0 && std::isfinite(scale)) return absl::OkStatus();
+  return InvalidArgument("{} of {}; a positive finite number expected", name, scale);
+}
+
 absl::Status CheckMemory(const AttentionJob& job) {
   if (job.block_table == nullptr || job.lengths == nullptr) return InvalidArgument("no block table, or no lengths");
   if (!Aligned(job.queries, 16) || !Aligned(job.out, 16) || job.queries == nullptr || job.out == nullptr) {
@@ -108,6 +114,8 @@ absl::Status DecodeAttention(const AttentionJob& job, cudaStream_t stream) {
   if (job.sequences == 0 || job.query_heads == 0) return absl::OkStatus();
   FIRN_RETURN_IF_ERROR(CheckShape(job));
   FIRN_RETURN_IF_ERROR(CheckCodes(job));
+  FIRN_RETURN_IF_ERROR(CheckScale(job.softmax_scale, "a softmax scale"));
+  FIRN_RETURN_IF_ERROR(CheckScale(job.v_scale, "a scale of values"));
   FIRN_RETURN_IF_ERROR(CheckMemory(job));
   AttentionLaunch launch;
   launch.job = job;

@@ -8,19 +8,13 @@
 #include <vector>
 
 #include "kernels/attention.h"
+#include "kernels/bench_support.h"
 #include "kernels/device_memory.h"
 
 namespace firn::kernels {
 namespace {
 
 constexpr uint32_t kKvHeads = 8, kBlockTokens = 64, kWidth = 128;
-constexpr int kRounds = 21;
-
-void CheckCuda(cudaError_t error) {
-  if (error == cudaSuccess) return;
-  std::fprintf(stderr, "CUDA: %s (%d)\n", cudaGetErrorString(error), static_cast<int>(error));
-  std::exit(1);
-}
 
 // Random planes, and scales that are what normal values have.
 struct Part {
@@ -46,7 +40,7 @@ void Run(uint32_t sequences, uint32_t tokens, uint32_t group, PrecisionClass k, 
   uint32_t each = tokens / kBlockTokens;
   // More than the cache holds, over and over.
   uint64_t once = uint64_t{sequences} * tokens * kKvHeads * (kWidth / 4 * 2 + 4) * 2;
-  uint32_t pools = static_cast<uint32_t>(std::clamp<uint64_t>((uint64_t{512} << 20) / once, 1, 16));
+  uint32_t pools = static_cast<uint32_t>(std::max<uint64_t>((uint64_t{512} << 20) / once, 1));
   uint32_t blocks = each * sequences * pools;
   Part keys(blocks), values(blocks);
   std::vector<uint32_t> table(blocks);
@@ -85,29 +79,11 @@ void Run(uint32_t sequences, uint32_t tokens, uint32_t group, PrecisionClass k, 
   CheckCuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
   for (uint32_t pool = 0; pool < pools; ++pool) {
     job.block_table = device_table.as<uint32_t>() + uint64_t{pool} * each * sequences;
-    absl::Status status = DecodeAttention(job, stream);
-    if (!status.ok()) {
-      std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
-      std::exit(1);
-    }
+    CheckOk(DecodeAttention(job, stream));
   }
   CheckCuda(cudaStreamEndCapture(stream, &graph));
   CheckCuda(cudaGraphInstantiate(&exec, graph, 0));
-  cudaEvent_t begin, end;
-  CheckCuda(cudaEventCreate(&begin));
-  CheckCuda(cudaEventCreate(&end));
-  std::vector<double> times;
-  for (int i = -3; i < kRounds; ++i) {
-    CheckCuda(cudaEventRecord(begin, stream));
-    CheckCuda(cudaGraphLaunch(exec, stream));
-    CheckCuda(cudaEventRecord(end, stream));
-    CheckCuda(cudaEventSynchronize(end));
-    float milliseconds = 0;
-    CheckCuda(cudaEventElapsedTime(&milliseconds, begin, end));
-    if (i >= 0) times.push_back(milliseconds * 1e3 / pools);
-  }
-  std::nth_element(times.begin(), times.begin() + kRounds / 2, times.end());
-  double microseconds = times[kRounds / 2];
+  double microseconds = MedianSeconds(stream, [&] { CheckCuda(cudaGraphLaunch(exec, stream)); }) * 1e6 / pools;
   uint64_t row_bytes = 8 + 32u * ((k == PrecisionClass::k4Bit ? 2 : 1) + (v == PrecisionClass::k4Bit ? 2 : 1));
   double bytes = static_cast<double>(sequences) * tokens * kKvHeads * static_cast<double>(row_bytes);
   std::printf("attention %3u %6u %u %u %s %s %9.1f %6.0f  splits %u\n", sequences, tokens, kKvHeads, group,
@@ -116,8 +92,6 @@ void Run(uint32_t sequences, uint32_t tokens, uint32_t group, PrecisionClass k, 
   std::fflush(stdout);
   CheckCuda(cudaGraphExecDestroy(exec));
   CheckCuda(cudaGraphDestroy(graph));
-  CheckCuda(cudaEventDestroy(begin));
-  CheckCuda(cudaEventDestroy(end));
   CheckCuda(cudaStreamDestroy(stream));
 }
 

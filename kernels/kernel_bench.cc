@@ -2,7 +2,6 @@
 // `ratio NAME OURS REFERENCE RATIO`, GB/s, medians.
 //
 //   kernel_bench [NAME PART]    only figures whose names contain PART
-#include <algorithm>
 #include <cstdio>
 #include <functional>
 #include <random>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "codecs/numeric/float_formats.h"
+#include "kernels/bench_support.h"
 #include "kernels/checksum.h"
 #include "kernels/device_memory.h"
 #include "kernels/fp8.h"
@@ -20,39 +20,6 @@ namespace {
 
 constexpr uint32_t kLayers = 32, kHeads = 8, kTokens = 64;
 constexpr uint64_t kSourceBytes = uint64_t{1} << 30;  // Many times the L2 cache.
-constexpr int kRounds = 21;
-
-void CheckCuda(cudaError_t error) {
-  if (error == cudaSuccess) return;
-  std::fprintf(stderr, "CUDA: %s (%d)\n", cudaGetErrorString(error), static_cast<int>(error));
-  std::exit(1);
-}
-void CheckOk(const absl::Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
-  std::exit(1);
-}
-
-// The median time of one round, in seconds, after three that do not count.
-double Seconds(const std::function<void()>& round) {
-  cudaEvent_t begin, end;
-  CheckCuda(cudaEventCreate(&begin));
-  CheckCuda(cudaEventCreate(&end));
-  std::vector<double> times;
-  for (int i = -3; i < kRounds; ++i) {
-    CheckCuda(cudaEventRecord(begin));
-    round();
-    CheckCuda(cudaEventRecord(end));
-    CheckCuda(cudaEventSynchronize(end));
-    float milliseconds = 0;
-    CheckCuda(cudaEventElapsedTime(&milliseconds, begin, end));
-    if (i >= 0) times.push_back(milliseconds / 1e3);
-  }
-  CheckCuda(cudaEventDestroy(begin));
-  CheckCuda(cudaEventDestroy(end));
-  std::nth_element(times.begin(), times.begin() + kRounds / 2, times.end());
-  return times[kRounds / 2];
-}
 
 // Normal values: 32 MiB of them, over and over.
 DeviceMemory NormalValues(bool bf16) {
@@ -74,7 +41,7 @@ class Bench {
  public:
   explicit Bench(std::string filter)
       : filter_(std::move(filter)), source_(NormalValues(false)), target_(kSourceBytes), runs_(kSourceBytes) {
-    copy_ = 2.0 * kSourceBytes / Seconds([&] {
+    copy_ = 2.0 * kSourceBytes / MedianSeconds(nullptr, [&] {
               CheckCuda(cudaMemcpyAsync(target_.as<uint8_t>(), source_.as<uint8_t>(), kSourceBytes,
                                         cudaMemcpyDeviceToDevice));
             });
@@ -98,7 +65,7 @@ class Bench {
     Nested({.per_channel = true, .width = 96});
     Checksums();
     std::printf("device-to-device copy after: %.0f GB/s\n",
-                2e-9 * kSourceBytes / Seconds([&] {
+                2e-9 * kSourceBytes / MedianSeconds(nullptr, [&] {
                   CheckCuda(cudaMemcpyAsync(target_.as<uint8_t>(), source_.as<uint8_t>(), kSourceBytes,
                                             cudaMemcpyDeviceToDevice));
                 }));
@@ -113,7 +80,7 @@ class Bench {
 
   void Report(const std::string& name, uint64_t bytes, const std::function<void()>& round) {
     if (name.find(filter_) == std::string::npos) return;
-    double rate = static_cast<double>(bytes) / Seconds(round);
+    double rate = static_cast<double>(bytes) / MedianSeconds(nullptr, round);
     std::printf("ratio %-44s %6.0f %6.0f %.2f\n", name.c_str(), rate / 1e9, copy_ / 1e9, rate / copy_);
     std::fflush(stdout);
   }

@@ -9,7 +9,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <functional>
@@ -18,6 +17,7 @@
 #include <vector>
 
 #include "codecs/numeric/float_formats.h"
+#include "kernels/bench_support.h"
 #include "kernels/checksum.h"
 #include "kernels/device_memory.h"
 #include "kernels/nested.h"
@@ -29,17 +29,6 @@ constexpr uint32_t kLayers = 32, kHeads = 8, kTokens = 64, kWidth = 128;
 constexpr uint64_t kBlockBytes = uint64_t{kLayers} * kHeads * kTokens * kWidth * 2;
 constexpr uint64_t kSourceBytes = uint64_t{4} << 30;
 constexpr int kRounds = 7;
-
-void CheckCuda(cudaError_t error) {
-  if (error == cudaSuccess) return;
-  std::fprintf(stderr, "CUDA: %s (%d)\n", cudaGetErrorString(error), static_cast<int>(error));
-  std::exit(1);
-}
-void CheckOk(const absl::Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
-  std::exit(1);
-}
 
 // A memfd, as the daemon's arena is one, registered with the GPU.
 class RegisteredMemory {
@@ -144,23 +133,10 @@ class Bench {
       std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
       if (round >= 0) rates.push_back(static_cast<double>(batches_ * batch_bytes_) / took.count());
     }
-    std::nth_element(rates.begin(), rates.begin() + kRounds / 2, rates.end());
-    return rates[kRounds / 2];
+    return MedianOf(std::move(rates));
   }
   double KernelSeconds(const std::function<void()>& work) {
-    cudaEvent_t begin, end;
-    CheckCuda(cudaEventCreate(&begin));
-    CheckCuda(cudaEventCreate(&end));
-    for (int i = 0; i < 3; ++i) work();
-    CheckCuda(cudaEventRecord(begin, compute_));
-    for (int i = 0; i < 10; ++i) work();
-    CheckCuda(cudaEventRecord(end, compute_));
-    CheckCuda(cudaEventSynchronize(end));
-    float milliseconds = 0;
-    CheckCuda(cudaEventElapsedTime(&milliseconds, begin, end));
-    CheckCuda(cudaEventDestroy(begin));
-    CheckCuda(cudaEventDestroy(end));
-    return milliseconds / 1e4 / (static_cast<double>(batch_bytes_) / 1e9);
+    return MedianSeconds(compute_, work) / (static_cast<double>(batch_bytes_) / 1e9);
   }
   static void Report(const char* what, const Kind& kind, double rate, double reference, double ideal) {
     std::printf("ratio %-34s %6.1f %6.1f %.2f (at most %.2f)\n", (std::string(what) + kind.name).c_str(), rate / 1e9,

@@ -131,5 +131,20 @@ TEST(Help, SaysTheExitCodes) {
   EXPECT_THAT(HelpOf("wait"), HasSubstr("--timeout (default: 30s)"));
 }
 
+// As from a script whose variable is not set: nothing is done as if the option had been left out.
+TEST(Help, EmptyValuesAreRefused) {
+  int tried = 0;
+  for (const std::string& command : Commands()) {
+    for (const Option& option : OptionsOf(command)) {
+      if (!option.takes_value() || !option.name.starts_with("--")) continue;
+      Outcome outcome = RunFirn(command + " " + option.name + " ''");
+      EXPECT_THAT(outcome.text, HasSubstr(option.name + ": ")) << command;  // Not what else is missing.
+      EXPECT_EQ(outcome.code, 2) << command << " " << option.name << ": " << outcome.text;
+      ++tried;
+    }
+  }
+  EXPECT_GT(tried, 50);
+}
+
 }  // namespace
 }  // namespace firn

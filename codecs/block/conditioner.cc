@@ -1,7 +1,5 @@
 #include "codecs/block/conditioner.h"
 
-#include <cmath>
-
 #include "codecs/nested/nested_format.h"
 #include "codecs/numeric/convert.h"
 
@@ -42,11 +40,7 @@ void Conditioner::ForwardTo(const uint8_t* rows, DType in, const ChannelTransfor
 }
 
 bool Conditioner::CanComeBack(const float* rows, uint32_t tokens) const {
-  if (rotation_ == 1) return true;
-  float limit = nested::RangeMaxOf(rotation_);
-  bool fits = true;
-  for (uint64_t i = 0; i < uint64_t{tokens} * width_; ++i) fits &= std::fabs(rows[i]) <= limit;  // NaN does not.
-  return fits;
+  return rotation_ == 1 || RowsWithin(rows, uint64_t{tokens} * width_, nested::RangeMaxOf(rotation_));
 }
 
 void Conditioner::Backward(float* rows, const ChannelTransform& transform, uint32_t first_token,

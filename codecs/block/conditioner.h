@@ -23,6 +23,8 @@ struct Conditioning {
 };
 void ConditionRows(const Conditioning& conditioning, uint32_t first_token, uint32_t tokens, float* rows);
 void RestoreRows(const Conditioning& conditioning, uint32_t first_token, uint32_t tokens, float* rows);
+// Whether the magnitudes of all values are at most `limit`; NaN's is not.
+bool RowsWithin(const float* rows, uint64_t count, float limit);
 void ConditionRowsReference(const Conditioning& conditioning, uint32_t first_token, uint32_t tokens, float* rows);
 void RestoreRowsReference(const Conditioning& conditioning, uint32_t first_token, uint32_t tokens, float* rows);
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <random>
 
 #include "codecs/nested/nested_format.h"
@@ -80,6 +81,24 @@ TEST(Conditioning, EveryTargetGivesTheBytesOfTheReferenceAndTakesThemBack) {
             for (size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(values[i], actual[i], 1e-4f);
           }
         }
+      }
+    }
+    hwy::SetSupportedTargetsForTest(0);
+  }
+}
+
+TEST(Conditioning, EveryTargetFindsWhatIsBeyondTheLimitWhereverItIs) {
+  for (int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    hwy::SetSupportedTargetsForTest(target);
+    for (size_t count : {0, 1, 7, 16, 37, 64}) {
+      std::vector<float> values(count, -2.0f);
+      EXPECT_TRUE(RowsWithin(values.data(), count, 2.0f));
+      for (size_t at = 0; at < count; ++at) {
+        for (float beyond : {2.1f, -2.1f, std::numeric_limits<float>::infinity(), std::nanf("")}) {
+          values[at] = beyond;
+          EXPECT_FALSE(RowsWithin(values.data(), count, 2.0f)) << count << " values, " << beyond << " at " << at;
+        }
+        values[at] = 2.0f;
       }
     }
     hwy::SetSupportedTargetsForTest(0);

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <cstring>
 
 #include "codecs/block/conditioner.h"
@@ -22,6 +23,12 @@ void ConditionTarget(const Conditioning& c, uint32_t first, uint32_t tokens, flo
 }
 void RestoreTarget(const Conditioning& c, uint32_t first, uint32_t tokens, float* rows) {
   RestoreRowsReference(c, first, tokens, rows);
+}
+
+bool WithinTarget(const float* rows, uint64_t count, float limit) {
+  bool fits = true;
+  for (uint64_t i = 0; i < count; ++i) fits &= std::fabs(rows[i]) <= limit;
+  return fits;
 }
 
 #else
@@ -120,6 +127,21 @@ void RestoreTarget(const Conditioning& conditioning, uint32_t first_token, uint3
   }
 }
 
+bool WithinTarget(const float* rows, uint64_t count, float limit) {
+  const hn::ScalableTag<float> df;
+  const size_t lanes = hn::Lanes(df);
+  const auto largest = hn::Set(df, limit);
+  auto outside = hn::Lt(largest, largest);  // Nothing.
+  uint64_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    // NaN is within nothing.
+    outside = hn::Or(outside, hn::Not(hn::Le(hn::Abs(hn::LoadU(df, rows + i)), largest)));
+  }
+  bool fits = hn::AllFalse(df, outside);
+  for (; i < count; ++i) fits &= std::fabs(rows[i]) <= limit;
+  return fits;
+}
+
 #endif
 }  // namespace HWY_NAMESPACE
 }  // namespace firn
@@ -130,9 +152,13 @@ namespace firn {
 
 HWY_EXPORT(ConditionTarget);
 HWY_EXPORT(RestoreTarget);
+HWY_EXPORT(WithinTarget);
 
 void ConditionRows(const Conditioning& conditioning, uint32_t first_token, uint32_t tokens, float* rows) {
   HWY_DYNAMIC_DISPATCH(ConditionTarget)(conditioning, first_token, tokens, rows);
+}
+bool RowsWithin(const float* rows, uint64_t count, float limit) {
+  return HWY_DYNAMIC_DISPATCH(WithinTarget)(rows, count, limit);
 }
 void RestoreRows(const Conditioning& conditioning, uint32_t first_token, uint32_t tokens, float* rows) {
   HWY_DYNAMIC_DISPATCH(RestoreTarget)(conditioning, first_token, tokens, rows);

@@ -1,31 +1,15 @@
 // One thread block a check. Thread t sums words t, t + 256, ...: by Horner's rule its sum times x^(64 * 256), plus the
 // next word, with the multiplication by that constant from eight tables in shared memory. Then each sum is brought to
 // the end of the stretch, and all are added.
-#include "kernels/checksum/crc64.h"
 #include "kernels/checksum/launch.h"
 
 namespace firn::kernels {
 namespace {
 
-struct Tables {
-  uint64_t of_byte[8][256];
-};
+__device__ const CrcStepTables kStepTables = MakeCrcStepTables();
+__device__ const CrcEndPowers kEndPowers = MakeCrcEndPowers();
 
-// Byte i of a word (its lowest first) times x^(64 * kChecksumThreads), in the reflected domain.
-__device__ Tables step_tables;
-// x^(64 * (i + 1)): from word i before the end to the end.
-__device__ uint64_t end_powers[kChecksumThreads];
-
-__global__ void FillTables(uint64_t step) {
-  uint32_t index = blockIdx.x * blockDim.x + threadIdx.x;
-  if (index < 8 * 256) {
-    uint32_t byte = index / 256, value = index % 256;
-    step_tables.of_byte[byte][value] = CrcTimes(uint64_t{value} << (8 * byte), step);
-  }
-  if (index < kChecksumThreads) end_powers[index] = CrcShift(8 * (uint64_t{index} + 1));
-}
-
-__device__ __forceinline__ uint64_t Times(const Tables& tables, uint64_t word) {
+__device__ __forceinline__ uint64_t Times(const CrcStepTables& tables, uint64_t word) {
   uint64_t product = 0;
 #pragma unroll
   for (int i = 0; i < 8; ++i) product ^= tables.of_byte[i][word >> (8 * i) & 0xFF];
@@ -57,9 +41,9 @@ struct Stretch {
 };
 
 __global__ void __launch_bounds__(kChecksumThreads) ChecksumWords(const __grid_constant__ ChecksumLaunch launch) {
-  __shared__ Tables tables;
+  __shared__ CrcStepTables tables;
   for (uint32_t i = threadIdx.x; i < 8 * 256; i += kChecksumThreads) {
-    tables.of_byte[i / 256][i % 256] = step_tables.of_byte[i / 256][i % 256];
+    tables.of_byte[i / 256][i % 256] = kStepTables.of_byte[i / 256][i % 256];
   }
   __syncthreads();
   Stretch own(launch);
@@ -87,7 +71,7 @@ __global__ void __launch_bounds__(kChecksumThreads) ChecksumWords(const __grid_c
     sum = Times(tables, sum) ^ word(at);
     last = at;
   }
-  if (threadIdx.x < words) sum = CrcTimes(sum, end_powers[words - 1 - last]);
+  if (threadIdx.x < words) sum = CrcTimes(sum, kEndPowers.powers[words - 1 - last]);
   uint64_t crc = XorOfBlock(sum);
   if (threadIdx.x == 0) launch.job.checks[own.check] = ~crc;
 }
@@ -115,8 +99,6 @@ cudaError_t LaunchChecksum(const ChecksumLaunch& launch, cudaStream_t stream) {
     ChecksumBytes<<<grid, kChecksumThreads, 0, stream>>>(launch);
     return cudaGetLastError();
   }
-  // Filled again each time: 16 KiB on the same stream, so no device is ever without them and nothing is kept.
-  FillTables<<<8, kChecksumThreads, 0, stream>>>(CrcShift(8 * uint64_t{kChecksumThreads}));
   ChecksumWords<<<grid, kChecksumThreads, 0, stream>>>(launch);
   return cudaGetLastError();
 }

@@ -4,11 +4,12 @@
 #include <cuda_runtime_api.h>
 
 #include "kernels/checksum.h"
+#include "kernels/checksum/crc64.h"
 
 namespace firn::kernels {
 
 // Threads of one check. Each takes every so many-th word, and its sum is moved on by that many words at a time.
-inline constexpr uint32_t kChecksumThreads = 256;
+inline constexpr uint32_t kChecksumThreads = kCrcStride;
 
 struct ChecksumLaunch {
   ChecksumJob job;

@@ -1,23 +1,30 @@
-// The Hadamard transform of rows whose lanes hold channels as device/nested_planes.cuh says: strides 1, 2 and 4 and the
-// quarters are within a lane, those between are exchanged. Order and rounding are the reference's.
+// The Hadamard transform in registers, in the reference's order and rounding.
 #pragma once
 
 #include <cstdint>
 
 namespace firn::kernels {
 
-template <int kLanes>
-__device__ __forceinline__ void RotateRow(float (&v)[32], uint32_t lane) {
+// Butterflies of strides kFrom, 2 kFrom, ... below kTo.
+template <int kFrom, int kTo, int kCount>
+__device__ __forceinline__ void Butterflies(float (&v)[kCount]) {
 #pragma unroll
-  for (int stride = 1; stride < 8; stride *= 2) {
+  for (int stride = kFrom; stride < kTo; stride *= 2) {
 #pragma unroll
-    for (int i = 0; i < 32; ++i) {
+    for (int i = 0; i < kCount; ++i) {
       if ((i & stride) != 0) continue;
       float a = v[i], b = v[i + stride];
       v[i] = a + b;
       v[i + stride] = a - b;
     }
   }
+}
+
+// Of rows whose lanes hold channels as device/nested_planes.cuh says: strides 1, 2 and 4 and the quarters are within a
+// lane, those between are exchanged.
+template <int kLanes>
+__device__ __forceinline__ void RotateRow(float (&v)[32], uint32_t lane) {
+  Butterflies<1, 8>(v);
 #pragma unroll
   for (int apart = 1; apart < kLanes; apart *= 2) {
     float sign = (lane & apart) != 0 ? -1.0f : 1.0f;
@@ -27,16 +34,7 @@ __device__ __forceinline__ void RotateRow(float (&v)[32], uint32_t lane) {
       v[i] = __fmaf_rn(v[i], sign, __shfl_xor_sync(0xFFFFFFFFu, v[i], apart));
     }
   }
-#pragma unroll
-  for (int stride = 8; stride < 32; stride *= 2) {
-#pragma unroll
-    for (int i = 0; i < 32; ++i) {
-      if ((i & stride) != 0) continue;
-      float a = v[i], b = v[i + stride];
-      v[i] = a + b;
-      v[i + stride] = a - b;
-    }
-  }
+  Butterflies<8, 32>(v);
 }
 
 }  // namespace firn::kernels

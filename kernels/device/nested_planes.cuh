@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "codecs/types.h"
+
 namespace firn::kernels {
 
 // codes[q * 2 + w]: four channels of quarter q, w the lower or upper four.
@@ -35,6 +37,12 @@ __device__ __forceinline__ uint2 PackNibbles(const LaneCodes& c, int low) {
     return (c.words[low * 2 + w] & 0x0F0F0F0Fu) | (c.words[(low + 2) * 2 + w] << 4 & 0xF0F0F0F0u);
   };
   return {word(0), word(1)};
+}
+
+// What LevelFloat takes off, beside the 2^23 that its code stands in: at 2 bits values are cell middles.
+__device__ __forceinline__ float LevelOffset(PrecisionClass precision) {
+  if (precision == PrecisionClass::k8Bit) return 8388616.0f;
+  return precision == PrecisionClass::k4Bit ? 8388608.0f : 8388608.0f - 24.0f;
 }
 
 // Codes with the bits of absent planes 0.

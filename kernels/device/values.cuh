@@ -30,16 +30,6 @@ struct ValueTraits<__half> {
     asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(b), "f"(a));
     return pair;
   }
-  static __device__ __forceinline__ uint32_t Min(uint32_t a, uint32_t b) {
-    uint32_t r;
-    asm("min.NaN.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-    return r;
-  }
-  static __device__ __forceinline__ uint32_t Max(uint32_t a, uint32_t b) {
-    uint32_t r;
-    asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-    return r;
-  }
 };
 
 template <>
@@ -60,17 +50,21 @@ struct ValueTraits<__nv_bfloat16> {
     asm("cvt.rn.satfinite.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(b), "f"(a));
     return pair;
   }
-  static __device__ __forceinline__ uint32_t Min(uint32_t a, uint32_t b) {
-    uint32_t r;
-    asm("min.NaN.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-    return r;
-  }
-  static __device__ __forceinline__ uint32_t Max(uint32_t a, uint32_t b) {
-    uint32_t r;
-    asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-    return r;
-  }
 };
+
+// Of two pairs each; -0 is below +0, and NaN stays.
+template <typename Value>
+__device__ __forceinline__ uint32_t MinPair(uint32_t a, uint32_t b) {
+  using Pair = typename ValueTraits<Value>::Pair;
+  Pair least = __hmin2_nan(*reinterpret_cast<const Pair*>(&a), *reinterpret_cast<const Pair*>(&b));
+  return *reinterpret_cast<const uint32_t*>(&least);
+}
+template <typename Value>
+__device__ __forceinline__ uint32_t MaxPair(uint32_t a, uint32_t b) {
+  using Pair = typename ValueTraits<Value>::Pair;
+  Pair most = __hmax2_nan(*reinterpret_cast<const Pair*>(&a), *reinterpret_cast<const Pair*>(&b));
+  return *reinterpret_cast<const uint32_t*>(&most);
+}
 
 // Values are read and written once: they need no room in the caches.
 __device__ __forceinline__ uint4 LoadOnce(const void* at) { return __ldcs(static_cast<const uint4*>(at)); }

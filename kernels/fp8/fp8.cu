@@ -52,9 +52,9 @@ template <typename Value>
 __device__ __forceinline__ uint32_t LargestOf(uint32_t so_far, uint4 chunk) {
   using Traits = ValueTraits<Value>;
   constexpr uint32_t kMagnitude = 0x7FFF7FFFu;
-  uint32_t a = Traits::Max(chunk.x & kMagnitude, chunk.y & kMagnitude);
-  uint32_t b = Traits::Max(chunk.z & kMagnitude, chunk.w & kMagnitude);
-  return Traits::Max(so_far, Traits::Max(a, b));
+  uint32_t a = MaxPair<Value>(chunk.x & kMagnitude, chunk.y & kMagnitude);
+  uint32_t b = MaxPair<Value>(chunk.z & kMagnitude, chunk.w & kMagnitude);
+  return MaxPair<Value>(so_far, MaxPair<Value>(a, b));
 }
 
 // Of all threads: magnitudes as integers order as they do, and NaN comes after Inf.

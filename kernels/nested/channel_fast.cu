@@ -1,8 +1,9 @@
 // Per channel, for rows of 32 * kLanes channels and groups of at most 64 tokens: one thread block has one group of one
 // head, each lane 32 channels of every sixteenth token, so that values are read once.
+#include "kernels/device/channel_group.cuh"
 #include "kernels/device/nested_planes.cuh"
 #include "kernels/device/nested_scale.cuh"
-#include "kernels/nested/launch.h"
+#include "kernels/nested/dispatch.cuh"
 
 namespace firn::kernels {
 namespace {
@@ -11,25 +12,13 @@ constexpr uint32_t kSlots = 16;         // Tokens side by side.
 constexpr uint32_t kTokensPerLane = 4;  // One after another.
 
 template <int kLanes>
-struct GroupAt {
+struct GroupAt : ChannelGroup {
   static constexpr uint32_t kWidth = 32 * kLanes;
   static constexpr uint32_t kQuarter = kWidth / 4;
   static constexpr uint32_t kThreads = kSlots * kLanes;
   uint32_t lane = threadIdx.x % kLanes, slot = threadIdx.x / kLanes;
-  RowAt head;
-  uint32_t first, count;  // Tokens of the group.
-  uint32_t meta_offset;   // In values.
 
-  __device__ explicit GroupAt(const NestedLaunch& launch) {
-    uint32_t head_index = blockIdx.x / launch.groups, group = blockIdx.x - head_index * launch.groups;
-    head = launch.shape.HeadOf(head_index);
-    first = group * launch.job.group;
-    count = min(static_cast<uint32_t>(launch.job.group), launch.shape.tokens - first);
-    meta_offset = ((head.layer * launch.shape.heads + head.head) * launch.groups + group) * 2 * kWidth;
-  }
-  __device__ __forceinline__ uint32_t InBlock(const NestedLaunch& launch, uint32_t token) const {
-    return (head.layer * launch.shape.heads + head.head) * launch.shape.tokens + first + token;
-  }
+  __device__ __forceinline__ explicit GroupAt(const NestedLaunch& launch) : ChannelGroup(launch) {}
   template <typename Value, Places kPlaces>
   __device__ __forceinline__ Value* Values(const NestedLaunch& launch, uint32_t token) const {
     const RowsView& rows = launch.job.rows;
@@ -37,8 +26,7 @@ struct GroupAt {
       return static_cast<Value*>(rows.base) + head.block * rows.page_stride +
              uint64_t{InBlock(launch, token)} * kWidth + lane * 8;
     }
-    RowAt at{head.block, head.layer, head.head, first + token};
-    return RowOf<Value>(rows, launch.by_page, at) + lane * 8;
+    return Row<Value>(launch, token) + lane * 8;
   }
 };
 
@@ -56,8 +44,8 @@ __device__ __forceinline__ void WarpRange(uint32_t (&low)[16], uint32_t (&high)[
   for (int apart = kLanes; apart < 32; apart *= 2) {
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
-      low[i] = Traits::Min(low[i], __shfl_xor_sync(0xFFFFFFFFu, low[i], apart));
-      high[i] = Traits::Max(high[i], __shfl_xor_sync(0xFFFFFFFFu, high[i], apart));
+      low[i] = MinPair<Value>(low[i], __shfl_xor_sync(0xFFFFFFFFu, low[i], apart));
+      high[i] = MaxPair<Value>(high[i], __shfl_xor_sync(0xFFFFFFFFu, high[i], apart));
     }
   }
 }
@@ -95,8 +83,8 @@ __global__ void __launch_bounds__(kSlots* kLanes) EncodeChannel(const __grid_con
     for (int i = 0; i < 16; ++i) {
       const uint4& four = raw[k][i / 4];
       uint32_t pair = i % 4 == 0 ? four.x : i % 4 == 1 ? four.y : i % 4 == 2 ? four.z : four.w;
-      low[i] = Traits::Min(low[i], pair);
-      high[i] = Traits::Max(high[i], pair);
+      low[i] = MinPair<Value>(low[i], pair);
+      high[i] = MaxPair<Value>(high[i], pair);
     }
   }
   WarpRange<Value, kLanes>(low, high);
@@ -119,9 +107,9 @@ __global__ void __launch_bounds__(kSlots* kLanes) EncodeChannel(const __grid_con
     Value lo = lowest[0][c], hi = highest[0][c];
     for (uint32_t w = 1; w < kWarps; ++w) {
       uint32_t l =
-          Traits::Min(*reinterpret_cast<const uint16_t*>(&lo), *reinterpret_cast<const uint16_t*>(&lowest[w][c]));
+          MinPair<Value>(*reinterpret_cast<const uint16_t*>(&lo), *reinterpret_cast<const uint16_t*>(&lowest[w][c]));
       uint32_t h =
-          Traits::Max(*reinterpret_cast<const uint16_t*>(&hi), *reinterpret_cast<const uint16_t*>(&highest[w][c]));
+          MaxPair<Value>(*reinterpret_cast<const uint16_t*>(&hi), *reinterpret_cast<const uint16_t*>(&highest[w][c]));
       lo = *reinterpret_cast<const Value*>(&l), hi = *reinterpret_cast<const Value*>(&h);
     }
     float low_value = Traits::ToFloat(lo), high_value = Traits::ToFloat(hi);
@@ -180,9 +168,7 @@ __global__ void __launch_bounds__(kSlots* kLanes) DecodeChannel(const __grid_con
   using Traits = ValueTraits<Value>;
   const NestedJob& job = launch.job;
   Group own(launch);
-  float offset = job.precision == PrecisionClass::k8Bit   ? 8388616.0f
-                 : job.precision == PrecisionClass::k4Bit ? 8388608.0f
-                                                          : 8388608.0f - 24.0f;
+  float offset = LevelOffset(job.precision);
   // All loads first: nothing is unpacked before the last has been asked for.
   uint2 p2[kTokensPerLane], p4[kTokensPerLane], low[kTokensPerLane], high[kTokensPerLane];
 #pragma unroll
@@ -227,41 +213,23 @@ __global__ void __launch_bounds__(kSlots* kLanes) DecodeChannel(const __grid_con
   }
 }
 
-template <bool kEncode, typename Value, int kLanes, Places kPlaces>
-cudaError_t LaunchPlaces(const NestedLaunch& launch, cudaStream_t stream) {
-  dim3 grid(launch.shape.blocks * launch.shape.layers * launch.shape.heads * launch.groups);
-  auto* kernel = kEncode ? EncodeChannel<Value, kLanes, kPlaces> : DecodeChannel<Value, kLanes, kPlaces>;
-  kernel<<<grid, kSlots * kLanes, 0, stream>>>(launch);
-  return cudaGetLastError();
-}
-
-template <bool kEncode, typename Value, int kLanes>
-cudaError_t LaunchLanes(const NestedLaunch& launch, cudaStream_t stream) {
-  if (launch.places == Places::kLinear) return LaunchPlaces<kEncode, Value, kLanes, Places::kLinear>(launch, stream);
-  if (launch.places == Places::kAnyRows) return LaunchPlaces<kEncode, Value, kLanes, Places::kAnyRows>(launch, stream);
-  return LaunchPlaces<kEncode, Value, kLanes, Places::kAny>(launch, stream);
-}
-
-template <bool kEncode, typename Value>
-cudaError_t LaunchValue(const NestedLaunch& launch, const FastShape& fast, cudaStream_t stream) {
-  if (fast.lanes == 2) return LaunchLanes<kEncode, Value, 2>(launch, stream);
-  if (fast.lanes == 4) return LaunchLanes<kEncode, Value, 4>(launch, stream);
-  return LaunchLanes<kEncode, Value, 8>(launch, stream);
-}
-
 template <bool kEncode>
-cudaError_t LaunchFast(const NestedLaunch& launch, const FastShape& fast, cudaStream_t stream) {
-  return launch.job.values == DType::kFp16 ? LaunchValue<kEncode, __half>(launch, fast, stream)
-                                           : LaunchValue<kEncode, __nv_bfloat16>(launch, fast, stream);
+cudaError_t Launch(const NestedLaunch& launch, const FastShape& fast, cudaStream_t stream) {
+  uint32_t blocks = launch.shape.blocks * launch.shape.layers * launch.shape.heads * launch.groups;
+  return ForFast(launch, fast, [&]<typename Value, int kLanes, Places kPlaces>() {
+    auto* kernel = kEncode ? EncodeChannel<Value, kLanes, kPlaces> : DecodeChannel<Value, kLanes, kPlaces>;
+    kernel<<<blocks, kSlots * kLanes, 0, stream>>>(launch);
+    return cudaGetLastError();
+  });
 }
 
 }  // namespace
 
 cudaError_t LaunchEncodeChannelFast(const NestedLaunch& launch, const FastShape& fast, cudaStream_t stream) {
-  return LaunchFast<true>(launch, fast, stream);
+  return Launch<true>(launch, fast, stream);
 }
 cudaError_t LaunchDecodeChannelFast(const NestedLaunch& launch, const FastShape& fast, cudaStream_t stream) {
-  return LaunchFast<false>(launch, fast, stream);
+  return Launch<false>(launch, fast, stream);
 }
 
 }  // namespace firn::kernels

@@ -1,6 +1,7 @@
 // Per token, for rows of any width: one thread block has one row, as FP32 in shared memory.
+#include "kernels/device/nested_bytes.cuh"
 #include "kernels/device/nested_scale.cuh"
-#include "kernels/nested/launch.h"
+#include "kernels/nested/dispatch.cuh"
 
 namespace firn::kernels {
 namespace {
@@ -84,28 +85,10 @@ __global__ void __launch_bounds__(kThreadsMax) EncodeToken(const __grid_constant
   ScaleGroups<Value, Meta>(launch, at, in_block, row);
   __syncthreads();
 
-  auto code = [&](uint32_t c) -> uint32_t {
-    if (c >= width) return 0;
+  StoreRowBytes(job, at.block, in_block, [&](uint32_t c) {
     uint32_t g = c / job.group;
-    return CodeBits(row.values[c], row.minimum[g], row.factor[g]) & 0xFFu;
-  };
-  uint32_t pair_bytes = (width + 3) / 4, nibble_bytes = (width + 1) / 2;
-  for (uint32_t i = threadIdx.x; i < pair_bytes; i += blockDim.x) {
-    uint32_t a = code(i), b = code(i + pair_bytes), c = code(i + 2 * pair_bytes), d = code(i + 3 * pair_bytes);
-    if (job.p2.present()) {
-      *job.p2.At(at.block, in_block * pair_bytes + i) =
-          static_cast<uint8_t>(a >> 6 | (b >> 6) << 2 | (c >> 6) << 4 | (d >> 6) << 6);
-    }
-    if (job.p4.present()) {
-      *job.p4.At(at.block, in_block * pair_bytes + i) =
-          static_cast<uint8_t>((a >> 4 & 3) | (b >> 4 & 3) << 2 | (c >> 4 & 3) << 4 | (d >> 4 & 3) << 6);
-    }
-  }
-  if (!job.p8.present()) return;
-  for (uint32_t i = threadIdx.x; i < nibble_bytes; i += blockDim.x) {
-    *job.p8.At(at.block, in_block * nibble_bytes + i) =
-        static_cast<uint8_t>((code(i) & 15u) | (code(i + nibble_bytes) & 15u) << 4);
-  }
+    return CodeBits(row.values[c], row.minimum[g], row.factor[g]);
+  });
 }
 
 template <typename Value, typename Meta>
@@ -116,23 +99,11 @@ __global__ void __launch_bounds__(kThreadsMax) DecodeToken(const __grid_constant
   uint32_t width = launch.shape.width;
   RowAt at = launch.shape.Of(blockIdx.x);
   uint64_t in_block = launch.shape.InBlock(at);
-  uint32_t pair_bytes = (width + 3) / 4, nibble_bytes = (width + 1) / 2;
   for (uint32_t c = threadIdx.x; c < width; c += blockDim.x) {
-    uint32_t byte = c % pair_bytes, shift = 2 * (c / pair_bytes);
-    uint32_t level = (*job.p2.At(at.block, in_block * pair_bytes + byte) >> shift & 3u) << 6;
-    if (job.precision == PrecisionClass::k2Bit) level += 24;
-    if (job.precision >= PrecisionClass::k4Bit) {
-      level |= (*job.p4.At(at.block, in_block * pair_bytes + byte) >> shift & 3u) << 4;
-    }
-    if (job.precision >= PrecisionClass::k8Bit) {
-      uint32_t at_byte = c < nibble_bytes ? c : c - nibble_bytes;
-      uint32_t nibbles = *job.p8.At(at.block, in_block * nibble_bytes + at_byte);
-      level = (level | (c < nibble_bytes ? nibbles & 15u : nibbles >> 4)) - 8u & 0xFFu;
-    }
     uint32_t g = c / job.group;
     const Meta* meta =
         reinterpret_cast<const Meta*>(job.meta_run.At(at.block, (in_block * launch.groups + g) * 2 * sizeof(Meta)));
-    memory[c] = Traits::ToFloat(meta[0]) + Traits::ToFloat(meta[1]) * static_cast<float>(level);
+    memory[c] = Traits::ToFloat(meta[0]) + Traits::ToFloat(meta[1]) * LoadLevel(job, at.block, in_block, c);
   }
   __syncthreads();
   Rotate(memory, width, launch.rotation);
@@ -150,40 +121,24 @@ __global__ void __launch_bounds__(kThreadsMax) DecodeToken(const __grid_constant
   }
 }
 
-template <bool kEncode, typename Value, typename Meta>
-cudaError_t LaunchTyped(const NestedLaunch& launch, cudaStream_t stream) {
-  uint64_t memory_bytes = (uint64_t{launch.shape.width} + (kEncode ? 2 * launch.groups : 0)) * sizeof(float);
-  auto* kernel = kEncode ? EncodeToken<Value, Meta> : DecodeToken<Value, Meta>;
-  constexpr uint64_t kWithoutAsking = 48 * 1024;
-  if (memory_bytes > kWithoutAsking) {
-    cudaError_t error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(memory_bytes));
-    if (error != cudaSuccess) return error;
-  }
+template <bool kEncode>
+cudaError_t Launch(const NestedLaunch& launch, cudaStream_t stream) {
+  uint64_t shared_bytes = (uint64_t{launch.shape.width} + (kEncode ? 2 * launch.groups : 0)) * sizeof(float);
   uint32_t threads = 32;
   while (threads < kThreadsMax && threads * 4 < launch.shape.width) threads *= 2;
-  kernel<<<launch.shape.rows(), threads, memory_bytes, stream>>>(launch);
-  return cudaGetLastError();
-}
-
-template <bool kEncode>
-cudaError_t LaunchAny(const NestedLaunch& launch, cudaStream_t stream) {
-  bool wide = launch.job.meta == MetaType::kFp32;
-  if (launch.job.values == DType::kFp16) {
-    return wide ? LaunchTyped<kEncode, __half, float>(launch, stream)
-                : LaunchTyped<kEncode, __half, __half>(launch, stream);
-  }
-  return wide ? LaunchTyped<kEncode, __nv_bfloat16, float>(launch, stream)
-              : LaunchTyped<kEncode, __nv_bfloat16, __nv_bfloat16>(launch, stream);
+  return ForMeta(launch.job, [&]<typename Value, typename Meta>() {
+    auto* kernel = kEncode ? EncodeToken<Value, Meta> : DecodeToken<Value, Meta>;
+    return LaunchShared<NestedLaunch>(kernel, launch, launch.shape.rows(), threads, shared_bytes, stream);
+  });
 }
 
 }  // namespace
 
 cudaError_t LaunchEncodeTokenAny(const NestedLaunch& launch, cudaStream_t stream) {
-  return LaunchAny<true>(launch, stream);
+  return Launch<true>(launch, stream);
 }
 cudaError_t LaunchDecodeTokenAny(const NestedLaunch& launch, cudaStream_t stream) {
-  return LaunchAny<false>(launch, stream);
+  return Launch<false>(launch, stream);
 }
 
 }  // namespace firn::kernels

@@ -4,7 +4,7 @@
 #include "kernels/device/hadamard.cuh"
 #include "kernels/device/nested_planes.cuh"
 #include "kernels/device/nested_scale.cuh"
-#include "kernels/nested/launch.h"
+#include "kernels/nested/dispatch.cuh"
 
 namespace firn::kernels {
 namespace {
@@ -223,16 +223,12 @@ template <typename Value>
 __device__ __forceinline__ void UnpackRow(PrecisionClass precision, const RawCodes& raw, float (&v)[32]) {
   LaneCodes codes;
   UnpackTopPair(raw.p2, &codes);
-  float offset = 8388608.0f - 24.0f;  // 2 bits: values are cell middles.
-  if (precision >= PrecisionClass::k4Bit) {
-    UnpackSecondPair(raw.p4, &codes);
-    offset = 8388608.0f;
-  }
+  if (precision >= PrecisionClass::k4Bit) UnpackSecondPair(raw.p4, &codes);
   if (precision >= PrecisionClass::k8Bit) {
     UnpackNibbles(raw.low, 0, &codes);
     UnpackNibbles(raw.high, 1, &codes);
-    offset = 8388616.0f;
   }
+  float offset = LevelOffset(precision);
   float2 scale = ValueTraits<Value>::ToFloats(raw.meta);
 #pragma unroll
   for (int i = 0; i < 32; ++i) v[i] = scale.x + scale.y * LevelFloat(codes.words[i / 4], i % 4, offset);
@@ -286,64 +282,41 @@ __global__ void __launch_bounds__(kThreads, ResidentBlocks(false, kScaling))
   }
 }
 
-template <typename Kernel>
-cudaError_t LaunchKernel(Kernel* kernel, const NestedLaunch& launch, uint32_t lanes, cudaStream_t stream) {
-  int device = 0, processors = 0, resident = 0;
+template <bool kEncode, typename Value, int kLanes, bool kRotated, Scaling kScaling, Places kPlaces>
+cudaError_t LaunchKernel(const NestedLaunch& launch, cudaStream_t stream) {
+  int device = 0, processors = 0;
   cudaError_t error = cudaGetDevice(&device);
   if (error == cudaSuccess) error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
-  if (error == cudaSuccess) error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, kThreads, 0);
   if (error != cudaSuccess) return error;
-  uint64_t wanted = (uint64_t{launch.shape.rows()} * lanes + kThreads - 1) / kThreads;
-  uint64_t blocks = std::min<uint64_t>(wanted, static_cast<uint64_t>(processors) * resident);
+  uint64_t wanted = (uint64_t{launch.shape.rows()} * kLanes + kThreads - 1) / kThreads;
+  uint64_t blocks = std::min<uint64_t>(wanted, uint64_t{ResidentBlocks(kEncode, kScaling)} * processors);
+  auto* kernel = kEncode ? EncodeToken<Value, kLanes, kRotated, kScaling, kPlaces>
+                         : DecodeToken<Value, kLanes, kRotated, kScaling, kPlaces>;
   kernel<<<static_cast<uint32_t>(blocks), kThreads, 0, stream>>>(launch);
   return cudaGetLastError();
 }
 
-template <bool kEncode, typename Value, int kLanes, Places kPlaces>
-cudaError_t LaunchPlaces(const NestedLaunch& launch, cudaStream_t stream) {
-  bool arrays = launch.job.transform.mean != nullptr;
-  auto* kernel = kEncode ? EncodeToken<Value, kLanes, false, Scaling::kNone, kPlaces>
-                         : DecodeToken<Value, kLanes, false, Scaling::kNone, kPlaces>;
-  if (launch.job.rotated && arrays) {
-    kernel = kEncode ? EncodeToken<Value, kLanes, true, Scaling::kArrays, kPlaces>
-                     : DecodeToken<Value, kLanes, true, Scaling::kArrays, kPlaces>;
-  } else if (launch.job.rotated) {
-    kernel = kEncode ? EncodeToken<Value, kLanes, true, Scaling::kUniform, kPlaces>
-                     : DecodeToken<Value, kLanes, true, Scaling::kUniform, kPlaces>;
-  } else if (arrays) {
-    kernel = kEncode ? EncodeToken<Value, kLanes, false, Scaling::kArrays, kPlaces>
-                     : DecodeToken<Value, kLanes, false, Scaling::kArrays, kPlaces>;
-  }
-  return LaunchKernel(kernel, launch, kLanes, stream);
-}
-
-template <bool kEncode, typename Value, int kLanes>
-cudaError_t LaunchLanes(const NestedLaunch& launch, cudaStream_t stream) {
-  if (launch.places == Places::kLinear) return LaunchPlaces<kEncode, Value, kLanes, Places::kLinear>(launch, stream);
-  if (launch.places == Places::kAnyRows) return LaunchPlaces<kEncode, Value, kLanes, Places::kAnyRows>(launch, stream);
-  return LaunchPlaces<kEncode, Value, kLanes, Places::kAny>(launch, stream);
-}
-
-template <bool kEncode, typename Value>
-cudaError_t LaunchValue(const NestedLaunch& launch, const FastShape& fast, cudaStream_t stream) {
-  if (fast.lanes == 2) return LaunchLanes<kEncode, Value, 2>(launch, stream);
-  if (fast.lanes == 4) return LaunchLanes<kEncode, Value, 4>(launch, stream);
-  return LaunchLanes<kEncode, Value, 8>(launch, stream);
-}
-
 template <bool kEncode>
-cudaError_t LaunchFast(const NestedLaunch& launch, const FastShape& fast, cudaStream_t stream) {
-  return launch.job.values == DType::kFp16 ? LaunchValue<kEncode, __half>(launch, fast, stream)
-                                           : LaunchValue<kEncode, __nv_bfloat16>(launch, fast, stream);
+cudaError_t Launch(const NestedLaunch& launch, const FastShape& fast, cudaStream_t stream) {
+  return ForFast(launch, fast, [&]<typename Value, int kLanes, Places kPlaces>() {
+    auto with = [&]<bool kRotated, Scaling kScaling>() {
+      return LaunchKernel<kEncode, Value, kLanes, kRotated, kScaling, kPlaces>(launch, stream);
+    };
+    bool arrays = launch.job.transform.mean != nullptr;
+    if (launch.job.rotated && arrays) return with.template operator()<true, Scaling::kArrays>();
+    if (launch.job.rotated) return with.template operator()<true, Scaling::kUniform>();
+    if (arrays) return with.template operator()<false, Scaling::kArrays>();
+    return with.template operator()<false, Scaling::kNone>();
+  });
 }
 
 }  // namespace
 
 cudaError_t LaunchEncodeTokenFast(const NestedLaunch& launch, const FastShape& fast, cudaStream_t stream) {
-  return LaunchFast<true>(launch, fast, stream);
+  return Launch<true>(launch, fast, stream);
 }
 cudaError_t LaunchDecodeTokenFast(const NestedLaunch& launch, const FastShape& fast, cudaStream_t stream) {
-  return LaunchFast<false>(launch, fast, stream);
+  return Launch<false>(launch, fast, stream);
 }
 
 }  // namespace firn::kernels

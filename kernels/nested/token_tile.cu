@@ -3,9 +3,10 @@
 // each.
 #include <algorithm>
 
-#include "kernels/device/nested_planes.cuh"
+#include "kernels/device/hadamard.cuh"
 #include "kernels/device/nested_scale.cuh"
-#include "kernels/nested/launch.h"
+#include "kernels/device/nested_words.cuh"
+#include "kernels/nested/dispatch.cuh"
 
 namespace firn::kernels {
 namespace {
@@ -48,20 +49,6 @@ struct Tile {
     return shape.InBlockAt(block, *in_block);
   }
 };
-
-template <int kSegment, int kFrom = 1>
-__device__ __forceinline__ void RotateSegment(float (&v)[kSegment]) {
-#pragma unroll
-  for (int stride = kFrom; stride < kSegment; stride *= 2) {
-#pragma unroll
-    for (int i = 0; i < kSegment; ++i) {
-      if ((i & stride) != 0) continue;
-      float a = v[i], b = v[i + stride];
-      v[i] = a + b;
-      v[i + stride] = a - b;
-    }
-  }
-}
 
 // Strides that reach beyond a segment. Rows are whole multiples of the rotation, so pairs stay within theirs.
 __device__ __forceinline__ void RotateBeyond(const Tile& tile, uint32_t segment) {
@@ -131,7 +118,7 @@ __device__ __forceinline__ void LoadRows(const Tile& tile) {
 #pragma unroll
       for (int i = 0; i < kSegment; ++i) v[i] *= transform.uniform_scale;
     }
-    if constexpr (kRotated) RotateSegment<kSegment>(v);
+    if constexpr (kRotated) Butterflies<1, kSegment>(v);
     StoreSegment<kSegment>(tile, s * kSegment, v);
   }
   if constexpr (kRotated) RotateBeyond(tile, kSegment);
@@ -172,23 +159,17 @@ __device__ __forceinline__ void ScaleGroups(const Tile& tile) {
   __syncthreads();
 }
 
-// Where four bytes of p2, and the same of p4, lie: four neighbouring channels of each quarter of a row.
+// A word of codes of a row of the tile.
 struct WordPlace {
-  uint32_t row, byte, in_block, quarter;
-  RowAt at;
+  WordAt at;
+  uint32_t row;
 
   __device__ WordPlace(const Tile& tile, uint32_t word) {
-    row = tile.launch.tile.by_words.Quotient(word);
-    byte = (word - row * tile.launch.tile.by_words.divisor) * 4;
-    quarter = tile.width() / 4;
-    at = tile.At(row, &in_block);
-  }
-  __device__ uint32_t* Pairs(const RunView& run) const {
-    return reinterpret_cast<uint32_t*>(run.At(at.block, in_block * quarter + byte));
-  }
-  // Of quarters `low` and `low` + 2.
-  __device__ uint32_t* Nibbles(const RunView& run, uint32_t low) const {
-    return reinterpret_cast<uint32_t*>(run.At(at.block, in_block * quarter * 2 + low * quarter + byte));
+    const FastDivisor& by_words = tile.launch.tile.by_words;
+    row = by_words.Quotient(word);
+    at.byte = (word - row * by_words.divisor) * 4;
+    at.quarter = tile.width() / 4;
+    at.block = tile.At(row, &at.in_block).block;
   }
   __device__ float2 Scale(const Tile& tile, uint32_t channel) const {
     return tile.scales[row * tile.launch.nested.groups + tile.launch.tile.by_group.Quotient(channel)];
@@ -202,18 +183,13 @@ __device__ __forceinline__ void PackRows(const Tile& tile) {
     LaneCodes codes{};
 #pragma unroll
     for (uint32_t q = 0; q < 4; ++q) {
-      uint32_t channel = q * place.quarter + place.byte;
+      uint32_t channel = q * place.at.quarter + place.at.byte;
       float4 v = *reinterpret_cast<const float4*>(tile.values + Padded(place.row * tile.width() + channel));
       float2 scale = place.Scale(tile, channel);
       codes.words[q * 2] = JoinBytes(CodeBits(v.x, scale.x, scale.y), CodeBits(v.y, scale.x, scale.y),
                                      CodeBits(v.z, scale.x, scale.y), CodeBits(v.w, scale.x, scale.y));
     }
-    *place.Pairs(job.p2) = PackTopPair(codes).x;
-    if (job.p4.present()) *place.Pairs(job.p4) = PackSecondPair(codes).x;
-    if (job.p8.present()) {
-      *place.Nibbles(job.p8, 0) = PackNibbles(codes, 0).x;
-      *place.Nibbles(job.p8, 1) = PackNibbles(codes, 1).x;
-    }
+    StoreWord(job, place.at, codes);
   }
 }
 
@@ -238,30 +214,13 @@ __device__ __forceinline__ void UnpackRows(const Tile& tile) {
         ValueTraits<Value>::ToFloats(*reinterpret_cast<const uint32_t*>(job.meta_run.At(at.block, offset)));
   }
   __syncthreads();
+  float offset = LevelOffset(job.precision);
   for (uint32_t w = threadIdx.x; w < tile.count * tile.launch.tile.by_words.divisor; w += kThreads) {
     WordPlace place(tile, w);
-    uint32_t p4 = 0, low = 0, high = 0;
-    uint32_t p2 = __ldcs(place.Pairs(job.p2));
-    if (job.precision >= PrecisionClass::k4Bit) p4 = __ldcs(place.Pairs(job.p4));
-    if (job.precision >= PrecisionClass::k8Bit) {
-      low = __ldcs(place.Nibbles(job.p8, 0));
-      high = __ldcs(place.Nibbles(job.p8, 1));
-    }
-    LaneCodes codes;
-    UnpackTopPair({p2, 0}, &codes);
-    float offset = 8388608.0f - 24.0f;  // 2 bits: values are cell middles.
-    if (job.precision >= PrecisionClass::k4Bit) {
-      UnpackSecondPair({p4, 0}, &codes);
-      offset = 8388608.0f;
-    }
-    if (job.precision >= PrecisionClass::k8Bit) {
-      UnpackNibbles({low, 0}, 0, &codes);
-      UnpackNibbles({high, 0}, 1, &codes);
-      offset = 8388616.0f;
-    }
+    LaneCodes codes = LoadWord(job, place.at);
 #pragma unroll
     for (uint32_t q = 0; q < 4; ++q) {
-      uint32_t channel = q * place.quarter + place.byte;
+      uint32_t channel = q * place.at.quarter + place.at.byte;
       float2 scale = place.Scale(tile, channel);
       float4 v;
       v.x = scale.x + scale.y * LevelFloat(codes.words[q * 2], 0, offset);
@@ -283,7 +242,7 @@ __global__ void __launch_bounds__(kThreads) DecodeToken(const __grid_constant__ 
     for (uint32_t i = threadIdx.x; i < tile.count * launch.tile.by_segments.divisor; i += kThreads) {
       float v[kSegment];
       LoadSegment<kSegment>(tile, i * kSegment, v);
-      RotateSegment<kSegment>(v);
+      Butterflies<1, kSegment>(v);
       StoreSegment<kSegment>(tile, i * kSegment, v);
     }
     RotateBeyond(tile, kSegment);
@@ -330,38 +289,27 @@ template <bool kEncode, typename Value, int kSegment, bool kRotated>
 cudaError_t LaunchSegment(const NestedLaunch& nested, cudaStream_t stream) {
   TileLaunch launch{nested, ShapeOf(nested, kSegment)};
   auto* kernel = kEncode ? EncodeToken<Value, kSegment, kRotated> : DecodeToken<Value, kSegment, kRotated>;
-  constexpr uint32_t kWithoutAsking = 48 * 1024;
-  if (launch.tile.shared_bytes > kWithoutAsking) {
-    cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                             static_cast<int>(launch.tile.shared_bytes));
-    if (error != cudaSuccess) return error;
-  }
   uint32_t tiles = (nested.shape.rows() + launch.tile.rows - 1) / launch.tile.rows;
-  kernel<<<tiles, kThreads, launch.tile.shared_bytes, stream>>>(launch);
-  return cudaGetLastError();
-}
-
-template <bool kEncode, typename Value>
-cudaError_t LaunchValue(const NestedLaunch& launch, cudaStream_t stream) {
-  if (launch.rotation == 1) return LaunchSegment<kEncode, Value, 16, false>(launch, stream);
-  if (launch.rotation == 16) return LaunchSegment<kEncode, Value, 16, true>(launch, stream);
-  if (launch.rotation == 32) return LaunchSegment<kEncode, Value, 32, true>(launch, stream);
-  return LaunchSegment<kEncode, Value, 64, true>(launch, stream);
+  return LaunchShared<TileLaunch>(kernel, launch, tiles, kThreads, launch.tile.shared_bytes, stream);
 }
 
 template <bool kEncode>
-cudaError_t LaunchTile(const NestedLaunch& launch, cudaStream_t stream) {
-  return launch.job.values == DType::kFp16 ? LaunchValue<kEncode, __half>(launch, stream)
-                                           : LaunchValue<kEncode, __nv_bfloat16>(launch, stream);
+cudaError_t Launch(const NestedLaunch& launch, cudaStream_t stream) {
+  return ForValue(launch.job.values, [&]<typename Value>() {
+    if (launch.rotation == 1) return LaunchSegment<kEncode, Value, 16, false>(launch, stream);
+    if (launch.rotation == 16) return LaunchSegment<kEncode, Value, 16, true>(launch, stream);
+    if (launch.rotation == 32) return LaunchSegment<kEncode, Value, 32, true>(launch, stream);
+    return LaunchSegment<kEncode, Value, 64, true>(launch, stream);
+  });
 }
 
 }  // namespace
 
 cudaError_t LaunchEncodeTokenTile(const NestedLaunch& launch, cudaStream_t stream) {
-  return LaunchTile<true>(launch, stream);
+  return Launch<true>(launch, stream);
 }
 cudaError_t LaunchDecodeTokenTile(const NestedLaunch& launch, cudaStream_t stream) {
-  return LaunchTile<false>(launch, stream);
+  return Launch<false>(launch, stream);
 }
 
 }  // namespace firn::kernels

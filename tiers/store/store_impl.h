@@ -394,6 +394,8 @@ class StoreImpl final : public Store, public PolicyView {
     kStaying,  // Not those in a recent window, which need the block somewhere, nor those on their way.
     kNone,     // Where there is nothing else to move.
   };
+  // The first in order that `judge` takes, of copies in no recent window; those without spare planes before others.
+  NodeId ColdestLocked(uint8_t tier, absl::FunctionRef<Verdict(NodeId)> judge) const;
   // The coldest that may go; `spared` says that an importance hint kept one.
   NodeId ColdestToMoveLocked(uint8_t tier, Children children, bool* spared);
   Taken EvictColdestLocked(uint8_t tier, uint64_t wanted, Aftermath* after);

@@ -133,26 +133,24 @@ std::optional<uint8_t> StoreImpl::DemotionTargetLocked(uint8_t from, uint64_t by
   return std::nullopt;
 }
 
-NodeId StoreImpl::ColdestToMoveLocked(uint8_t tier, Children children, bool* spared) {
-  std::vector<NodeId> victims;
+NodeId StoreImpl::ColdestLocked(uint8_t tier, absl::FunctionRef<Verdict(NodeId)> judge) const {
+  std::vector<NodeId> coldest;
   for (NodeKind kind : {NodeKind::kNarrow, NodeKind::kDegradable}) {
-    if (!victims.empty()) break;
-    policy_->Coldest(
-        tier, kind, 1,
-        [&](NodeId node) {
-          EntryId id = table_.copy(node).entry;
-          if (ProtectedLocked(id, tier, children)) return Verdict::kSkip;
-          Entry& e = table_.entry(id);
-          if (e.importance > kImportanceSpares) {
-            e.importance *= kImportanceDecay;
-            *spared = true;
-            return Verdict::kSkip;
-          }
-          return Verdict::kTake;
-        },
-        &victims);
+    if (coldest.empty()) policy_->Coldest(tier, kind, 1, judge, &coldest);
   }
-  return victims.empty() ? kNoNode : victims[0];
+  return coldest.empty() ? kNoNode : coldest[0];
+}
+
+NodeId StoreImpl::ColdestToMoveLocked(uint8_t tier, Children children, bool* spared) {
+  return ColdestLocked(tier, [&](NodeId node) {
+    EntryId id = table_.copy(node).entry;
+    if (ProtectedLocked(id, tier, children)) return Verdict::kSkip;
+    Entry& e = table_.entry(id);
+    if (e.importance <= kImportanceSpares) return Verdict::kTake;
+    e.importance *= kImportanceDecay;
+    *spared = true;
+    return Verdict::kSkip;
+  });
 }
 
 StoreImpl::Taken StoreImpl::DemoteColdestLocked(uint8_t tier, uint64_t wanted, Aftermath* after) {
@@ -214,26 +212,18 @@ void StoreImpl::EvictLocked(EntryId id, uint8_t tier, Aftermath* after) {
 StoreImpl::Taken StoreImpl::EvictColdestLocked(uint8_t tier, uint64_t wanted, Aftermath* after) {
   Taken taken;
   while (taken.bytes < wanted) {
-    std::vector<NodeId> victims;
-    for (NodeKind kind : {NodeKind::kNarrow, NodeKind::kDegradable}) {
-      if (!victims.empty()) break;
-      policy_->Coldest(
-          tier, kind, 1,
-          [&](NodeId node) {
-            return ProtectedLocked(table_.copy(node).entry, tier, Children::kAll) ? Verdict::kSkip : Verdict::kTake;
-          },
-          &victims);
-    }
-    taken.spent = victims.empty();
+    NodeId victim = ColdestLocked(tier, [&](NodeId node) {
+      return ProtectedLocked(table_.copy(node).entry, tier, Children::kAll) ? Verdict::kSkip : Verdict::kTake;
+    });
+    taken.spent = victim == kNoNode;
     if (taken.spent) break;
-    taken.bytes += table_.copy(victims[0]).copy->StoredBytes();
-    EvictLocked(table_.copy(victims[0]).entry, tier, after);
+    taken.bytes += table_.copy(victim).copy->StoredBytes();
+    EvictLocked(table_.copy(victim).entry, tier, after);
   }
   return taken;
 }
 
 uint64_t StoreImpl::EvictBelowColdestLocked(uint8_t tier, Aftermath* after) {
-  std::vector<NodeId> coldest;
   EntryId last = kNoEntry;
   uint32_t looks = 0;
   // The way down from a block to one without children, or as far as one may look under the lock.
@@ -247,10 +237,7 @@ uint64_t StoreImpl::EvictBelowColdestLocked(uint8_t tier, Aftermath* after) {
     }
     return HeldHereLocked(last) ? Verdict::kSkip : Verdict::kTake;
   };
-  for (NodeKind kind : {NodeKind::kNarrow, NodeKind::kDegradable}) {
-    if (coldest.empty()) policy_->Coldest(tier, kind, 1, judge, &coldest);
-  }
-  if (coldest.empty()) return 0;
+  if (ColdestLocked(tier, judge) == kNoNode) return 0;
   uint64_t freed = 0;
   for (NodeId node = table_.entry(last).first_copy; node != kNoNode; node = table_.copy(node).next) {
     ++tiers_[table_.copy(node).tier].evictions;

@@ -1,0 +1,186 @@
+// What needs no GPU: what launchers refuse, before anything is enqueued, and the arithmetic that host and device share.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <random>
+
+#include "base/checksum.h"
+#include "kernels/attention.h"
+#include "kernels/checksum.h"
+#include "kernels/checksum/crc64.h"
+#include "kernels/fp8.h"
+#include "kernels/nested.h"
+
+namespace firn::kernels {
+namespace {
+
+using ::testing::HasSubstr;
+
+// An address that nothing reads: every job here is refused.
+uint8_t* Somewhere() { return reinterpret_cast<uint8_t*>(uintptr_t{4096}); }
+
+RowsView Rows() {
+  RowsView rows;
+  rows.base = Somewhere();
+  rows.page_tokens = 64;
+  rows.token_stride = 128, rows.head_stride = 64 * 128, rows.layer_stride = 2 * 64 * 128,
+  rows.page_stride = 4 * 64 * 128;
+  return rows;
+}
+RunView SomeRun() {
+  RunView run;
+  run.base = Somewhere();
+  run.block_stride = 4096;
+  return run;
+}
+
+NestedJob Nested() {
+  NestedJob job;
+  job.blocks = 1, job.layers = 2, job.heads = 2, job.width = 128, job.tokens = 64, job.group = 128;
+  job.rows = Rows();
+  job.meta_run = job.p2 = job.p4 = job.p8 = SomeRun();
+  return job;
+}
+
+template <typename Job>
+struct Refusal {
+  std::function<void(Job*)> change;
+  const char* says;  // The value and the limit.
+};
+
+TEST(KernelChecks, NestedJobsThatMakeNoSenseAreRefused) {
+  const std::vector<Refusal<NestedJob>> refusals = {
+      {[](auto* j) { j->width = kRowWidthMax + 1; }, "24577 channels; a GPU codes up to 24576"},
+      {[](auto* j) { j->layers = 1025; }, "1025 layers"},
+      {[](auto* j) { j->tokens = 65537; }, "65537 tokens"},
+      {[](auto* j) { j->blocks = 1u << 30; }, "more than 2147483647 rows"},
+      {[](auto* j) { j->values = DType::kFp8E4m3; }, "FP16 and BF16"},
+      {[](auto* j) { j->meta = MetaType::kBf16; }, "metadata of type 2"},
+      {[](auto* j) { j->group = 0; }, "groups of 0"},
+      {[](auto* j) { j->per_channel = j->rotated = true; }, "not rotated"},
+      {[](auto* j) { j->transform.mean = reinterpret_cast<float*>(Somewhere()); }, "some of mean"},
+      {[](auto* j) { j->rows.base = nullptr; }, "rows without an address"},
+      {[](auto* j) { j->rows.page_tokens = 0; }, "pages of 0 tokens"},
+      {[](auto* j) { j->rows.first_token = 1; }, "64 tokens from token 1 on, but 1 pages of 64"},
+      {[](auto* j) { j->meta_run = {}; }, "no metadata run"},
+      {[](auto* j) { j->p2 = {}; }, "no run p2"},
+      {[](auto* j) { j->meta_run.base += 2; }, "not aligned to 4 bytes"},
+      {[](auto* j) { j->p2.pages = reinterpret_cast<uint32_t*>(Somewhere()), j->p2.page_shift = 3; }, "pages of 2^3"},
+      {[](auto* j) { j->width = kRowWidthMax, j->group = 1; }, "bytes of shared memory"},
+      {[](auto* j) { j->layers = 1024, j->heads = 512; }, "a GPU codes blocks of fewer than 4294967296"},
+  };
+  for (const auto& refusal : refusals) {
+    NestedJob job = Nested();
+    refusal.change(&job);
+    for (auto* code : {&EncodeNested, &DecodeNested}) {
+      absl::Status status = (*code)(job, nullptr);
+      EXPECT_FALSE(status.ok()) << refusal.says;
+      EXPECT_THAT(std::string(status.message()), HasSubstr(refusal.says));
+    }
+  }
+  NestedJob job = Nested();
+  job.p8 = {};
+  EXPECT_THAT(std::string(DecodeNested(job, nullptr).message()), HasSubstr("no run p8"));
+  job.precision = PrecisionClass::k3Bit;
+  EXPECT_THAT(std::string(DecodeNested(job, nullptr).message()), HasSubstr("int3"));
+}
+
+TEST(KernelChecks, NothingToDoIsDone) {
+  for (auto member :
+       {&NestedJob::blocks, &NestedJob::layers, &NestedJob::heads, &NestedJob::tokens, &NestedJob::width}) {
+    NestedJob job = Nested();
+    job.*member = 0;
+    EXPECT_TRUE(EncodeNested(job, nullptr).ok());
+    EXPECT_TRUE(DecodeNested(job, nullptr).ok());
+  }
+}
+
+TEST(KernelChecks, Fp8AndChecksumJobsThatMakeNoSenseAreRefused) {
+  Fp8Job fp8;
+  fp8.blocks = 1, fp8.layers = 2, fp8.heads = 2, fp8.width = 128, fp8.tokens = 64;
+  fp8.rows = Rows();
+  EXPECT_THAT(std::string(EncodeFp8(fp8, nullptr).message()), HasSubstr("no run of codes"));
+  fp8.codes = SomeRun();
+  EXPECT_THAT(std::string(EncodeFp8(fp8, nullptr).message()), HasSubstr("neither scales nor a metadata run"));
+  fp8.values = DType::kFp32;
+  EXPECT_THAT(std::string(DecodeFp8(fp8, nullptr).message()), HasSubstr("FP16 and BF16"));
+
+  ChecksumJob sums;
+  sums.blocks = 1, sums.run_bytes = (uint64_t{1} << 30) + 1;
+  EXPECT_THAT(std::string(ChecksumRuns(sums, nullptr).message()), HasSubstr("the limit is 1073741824"));
+  sums.run_bytes = 64;
+  EXPECT_THAT(std::string(ChecksumRuns(sums, nullptr).message()), HasSubstr("checks of 0 bytes"));
+  sums.check_bytes = 64;
+  EXPECT_THAT(std::string(ChecksumRuns(sums, nullptr).message()), HasSubstr("no run"));
+  sums.run = SomeRun();
+  EXPECT_THAT(std::string(ChecksumRuns(sums, nullptr).message()), HasSubstr("no seeds"));
+}
+
+TEST(KernelChecks, AttentionThatMakesNoSenseIsRefused) {
+  const std::vector<Refusal<AttentionJob>> refusals = {
+      {[](auto* j) { j->width = 64; }, "width 64; 128 is there"},
+      {[](auto* j) { j->query_heads = 7; }, "7 query heads for 2 KV heads"},
+      {[](auto* j) { j->query_heads = 18; }, "9 query heads a KV head; up to 8"},
+      {[](auto* j) { j->block_tokens = 40; }, "blocks of 40 tokens; a multiple of 16"},
+      {[](auto* j) { j->length_max = 1000; }, "up to 1000 tokens in 4 blocks of 64"},
+      {[](auto* j) { j->layer = 2; }, "layer 2 of 2"},
+      {[](auto* j) { j->splits = 0; }, "in 0 parts; 1 to 1024"},
+      {[](auto* j) { j->k_precision = PrecisionClass::k8Bit; }, "int8 planes"},
+      {[](auto* j) { j->v_p4 = {}; }, "no run the values' p4"},
+      {[](auto* j) { j->softmax_scale = 0; }, "a softmax scale of 0"},
+      {[](auto* j) { j->v_scale = std::numeric_limits<float>::infinity(); }, "a scale of values of inf"},
+      {[](auto* j) { j->lengths = nullptr; }, "no lengths"},
+      {[](auto* j) { j->workspace = nullptr; }, "a workspace of"},
+  };
+  for (const auto& refusal : refusals) {
+    AttentionJob job;
+    job.sequences = 3, job.query_heads = 8, job.kv_heads = 2;
+    job.block_table = job.lengths = reinterpret_cast<uint32_t*>(Somewhere());
+    job.blocks_per_sequence = 4, job.block_tokens = 64, job.length_max = 200, job.layers = 2, job.splits = 1;
+    job.k_meta = job.k_p2 = job.k_p4 = job.v_meta = job.v_p2 = job.v_p4 = SomeRun();
+    job.softmax_scale = 0.1f;
+    job.queries = job.out = job.workspace = Somewhere();
+    refusal.change(&job);
+    absl::Status status = DecodeAttention(job, nullptr);
+    EXPECT_FALSE(status.ok()) << refusal.says;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(refusal.says));
+  }
+}
+
+TEST(KernelMath, DivisionWithoutDividing) {
+  std::mt19937_64 rng(5);
+  for (int i = 0; i < 200000; ++i) {
+    auto divisor = static_cast<uint32_t>(1 + (rng() & 0x7FFFFFFF) % (uint64_t{1} << (1 + i % 31)));
+    auto n = static_cast<uint32_t>(rng() & 0x7FFFFFFF);
+    for (uint32_t number : {n, divisor, divisor - 1, 0u, 0x7FFFFFFFu}) {
+      ASSERT_EQ(FastDivisor(divisor).Quotient(number), number / divisor) << number << " / " << divisor;
+    }
+  }
+}
+
+// The kernel's sum, one thread after another.
+TEST(KernelMath, SumsOfWordsSideBySideAreTheCrc) {
+  static constexpr CrcStepTables kTables = MakeCrcStepTables();
+  static constexpr CrcEndPowers kEnd = MakeCrcEndPowers();
+  std::mt19937_64 rng(6);
+  for (uint32_t words : {1u, 2u, 255u, 256u, 257u, 1000u, 4096u}) {
+    std::vector<uint64_t> values(words);
+    for (uint64_t& value : values) value = rng();
+    uint64_t seed = rng(), crc = 0;
+    for (uint32_t thread = 0; thread < std::min(words, kCrcStride); ++thread) {
+      uint64_t sum = 0;
+      uint32_t last = thread;
+      for (uint32_t at = thread; at < words; last = at, at += kCrcStride) {
+        uint64_t moved = 0;
+        for (int i = 0; i < 8; ++i) moved ^= kTables.of_byte[i][sum >> (8 * i) & 0xFF];
+        sum = moved ^ values[at] ^ (at == 0 ? ~seed : 0);
+      }
+      crc ^= CrcTimes(sum, kEnd.powers[words - 1 - last]);
+    }
+    ASSERT_EQ(~crc, Crc64({reinterpret_cast<const uint8_t*>(values.data()), words * 8}, seed)) << words;
+  }
+}
+
+}  // namespace
+}  // namespace firn::kernels
