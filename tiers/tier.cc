@@ -18,7 +18,13 @@ void Tier::Fill(Draft* draft, const EncodedBlock& source) const {
   for (uint32_t i = 0; i < kRunIds; ++i) {
     if (!draft->layout().present.Has(i)) continue;
     FIRN_CHECK(source.runs[i].size() == draft->layout().run_bytes[i]);
-    CopyInImpl(source.runs[i], draft->runs()[i]);
+  }
+  FillImpl(draft, source);
+}
+
+void Tier::FillImpl(Draft* draft, const EncodedBlock& source) const {
+  for (uint32_t i = 0; i < kRunIds; ++i) {
+    if (draft->layout().present.Has(i)) CopyInImpl(source.runs[i], draft->runs()[i]);
   }
 }
 

@@ -24,6 +24,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "base/latency.h"
+#include "codecs/block_codec.h"
 #include "codecs/encoded_block.h"
 #include "codecs/record.h"
 #include "codecs/types.h"
@@ -86,6 +87,24 @@ struct TierCounters {
   LatencySnapshot read_latency, commit_latency;
 };
 
+// Re-codes copies where they lie: what a tier offers whose bytes are far from the processor.
+class TierRecoder {
+ public:
+  struct Recoded {
+    std::unique_ptr<Draft> draft;  // Of the tier asked for, filled.
+    std::shared_ptr<const RecordHeader> header;
+  };
+  using RecodeDone = absl::AnyInvocable<void(absl::StatusOr<Recoded>)>;
+  // Gives what reading `copy`, verifying it and EncodeInto would give in a draft of `to`. Unimplemented where that is
+  // the way to go: no kernel for a coding, values that want another plan, a tier that cannot be written from here.
+  // DataLoss where the copy is damaged; ResourceExhausted where `to` has no room. `artifacts` must outlive the call.
+  virtual void Recode(CopyPtr copy, const Identity& identity, const EncodeSpec& spec, const ArtifactSource& artifacts,
+                      Tier* to, RecodeDone done) = 0;
+
+ protected:
+  ~TierRecoder() = default;
+};
+
 class Tier {
  public:
   using CommitDone = absl::AnyInvocable<void(absl::StatusOr<CopyPtr>)>;
@@ -130,6 +149,10 @@ class Tier {
   virtual bool persistent() const = 0;
   // True where Narrow frees bytes at once (memory); false where only reclaiming does (logs).
   virtual bool narrows_in_place() const = 0;
+  // False while the medium cannot take anything, whatever room it has: puts go to the next tier.
+  virtual bool available() const { return true; }
+  // Null where copies are re-coded by whoever read them.
+  virtual TierRecoder* recoder() { return nullptr; }
   virtual TierUsage Usage() const = 0;
   TierCounters Counters() const;
   const std::string& name() const { return name_; }
@@ -143,6 +166,8 @@ class Tier {
   virtual void ReadImpl(CopyPtr copy, const Identity& identity, RunMask runs, ReadDone done) = 0;
   virtual absl::StatusOr<CopyPtr> NarrowImpl(const CopyPtr& copy, RunMask keep) = 0;
   virtual void ForgetImpl(const CopyPtr& copy, const Identity& identity) = 0;
+  // By default run by run with CopyInImpl.
+  virtual void FillImpl(Draft* draft, const EncodedBlock& source) const;
   virtual void CopyInImpl(const RunBytes& source, const MutableRunBytes& target) const;
   virtual void FlushImpl(FlushDone done) = 0;
 

@@ -218,13 +218,17 @@ TEST_P(TierConformance, NarrowFreesAtOnceAndCopiesNothing) {
 
   DropCopy(harness.get(), &*copy, identity);
   EXPECT_EQ(IntactRuns(*before), block.present) << "a reader of the finer copy keeps it";
-  EXPECT_EQ(harness->tier().Usage().used_bytes, used);
-  EXPECT_GE(harness->tier().Usage().held_bytes, block.header->RunBytes(RunMask::Both(RunKind::kP8)));
+  if (!GetParam().reads_are_copies) {
+    EXPECT_EQ(harness->tier().Usage().used_bytes, used);
+    EXPECT_GE(harness->tier().Usage().held_bytes, block.header->RunBytes(RunMask::Both(RunKind::kP8)));
+  }
   auto after = ReadBlock(harness.get(), *narrow, identity);
   ASSERT_TRUE(after.ok()) << after.status();
   EXPECT_TRUE(SameBlock(*after, block.Narrowed(keep)));
-  EXPECT_EQ(after->runs[RunIndex(RunKind::kP2, Part::kK)].spans()[0].data(),
-            before->runs[RunIndex(RunKind::kP2, Part::kK)].spans()[0].data());
+  if (!GetParam().reads_are_copies) {
+    EXPECT_EQ(after->runs[RunIndex(RunKind::kP2, Part::kK)].spans()[0].data(),
+              before->runs[RunIndex(RunKind::kP2, Part::kK)].spans()[0].data());
+  }
 
   *before = {};
   EXPECT_LE(harness->tier().Usage().used_bytes, used - block.header->RunBytes(RunMask::Both(RunKind::kP8)));

@@ -38,6 +38,8 @@ struct TierKind {
   std::function<std::unique_ptr<TierHarness>(uint64_t capacity_bytes)> make;
   // A log makes room by giving up its oldest copies: it may take more than its capacity, and old copies may end.
   bool reclaims_by_itself = false;
+  // Reads give bytes of their own, so a reader holds nothing of the tier's.
+  bool reads_are_copies = false;
 };
 
 inline std::string TierKindName(const testing::TestParamInfo<TierKind>& info) { return info.param.name; }

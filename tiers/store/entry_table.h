@@ -135,6 +135,7 @@ class EntryTable {
   uint8_t HottestTier(EntryId id) const;
 
   size_t size() const { return entries_.in_use(); }
+  EntryId end() const { return entries_.size(); }  // Ids are below it; unused ones included.
   size_t copies() const { return copies_.in_use(); }
   uint64_t MemoryBytes() const;
   template <typename F>

@@ -193,6 +193,9 @@ class Store : public ColdEvents {
   using FactWriter = std::function<void(std::string kind, std::string name, std::vector<uint8_t> value,
                                         absl::AnyInvocable<void(absl::Status)> done)>;
   virtual void SetFactWriter(FactWriter writer) = 0;
+  // A tier lost everything that it held: its copies with no runs left go, and blocks that had no other. May be called
+  // whenever that happens, from anywhere.
+  virtual void OnTierLost(uint8_t tier) = 0;
   // Runs periodic work: watermarks, expiry, session time-outs. Call it about every 50 ms, from anywhere.
   virtual void Tick() = 0;
   // Stops new work, moves what can still reach a persistent tier within `budget_ms`, then completes. What did not fit

@@ -104,7 +104,9 @@ struct Move {
   uint64_t leaving_bytes = 0;      // What the source gives back when this is done.
   uint64_t exact_token_bytes = 0;  // Of what arrives, the tokens kept exact.
   CopyPtr source;
-  EncodedBlock block;  // The source's bytes, once read.
+  EncodedBlock block;  // The source's bytes, once read; its header alone where its tier re-codes.
+  std::optional<TierRecoder::Recoded> recoded;
+  bool by_hand = false;  // Its tier cannot re-code it.
   EncodeSpec spec;
   Done done;
 };
@@ -183,6 +185,7 @@ class StoreImpl final : public Store, public PolicyView {
   bool LetGo(const Identity& identity, RunMask leaving, bool whole) override;
   void OnRunsLost(const Identity& identity, RunMask lost, bool whole) override;
   void OnRelocated(const Identity& identity, const CopyPtr& copy) override;
+  void OnTierLost(uint8_t tier) override;
 
  private:
   friend class Aftermath;
@@ -318,16 +321,20 @@ class StoreImpl final : public Store, public PolicyView {
   // All shards of a block have as many tokens.
   absl::Status CheckTokensLocked(const PutSpec& spec) const;
   void AbortPut(const EntryName& name);
-  void EncodeForHotTier(std::shared_ptr<class InFlightPutImpl> put, std::shared_ptr<RecordHeader> header,
-                        int64_t retry_until_ns, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);
+  // The first tier from `first` on that can take a block of so many bytes, whether or not it has room now.
+  std::optional<uint8_t> EntryTier(uint64_t bytes, size_t first) const;
+  // Room in that tier for what the caller will fill, or memory where the tier stores another form.
+  absl::Status TakeEntryRoom(class InFlightPutImpl* put);
+  void EncodeForEntry(std::shared_ptr<class InFlightPutImpl> put, std::shared_ptr<RecordHeader> header,
+                      int64_t retry_until_ns, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);
   // A put that refines a block which left meanwhile gets a generation of its own; says whether it was so.
   bool RenewIfAloneLocked(class InFlightPutImpl& put);
   // Writes what was committed under another generation once more, under the put's own.
   void CommitRenewed(std::shared_ptr<class InFlightPutImpl> put, std::shared_ptr<const RecordHeader> header,
                      CopyPtr copy, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);
-  void CommitToHotTier(std::shared_ptr<class InFlightPutImpl> put, std::unique_ptr<Draft> draft,
-                       std::shared_ptr<const RecordHeader> header,
-                       absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);
+  void CommitEntry(std::shared_ptr<class InFlightPutImpl> put, std::unique_ptr<Draft> draft,
+                   std::shared_ptr<const RecordHeader> header,
+                   absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);
   void FailPut(absl::Status status, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);
   void PublishPut(std::shared_ptr<class InFlightPutImpl> put, std::shared_ptr<const RecordHeader> header, CopyPtr copy,
                   absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);
@@ -358,6 +365,8 @@ class StoreImpl final : public Store, public PolicyView {
   // Needs the entry to be idle (not moving). Takes it over until EndMove.
   void StartMoveLocked(std::unique_ptr<Move> move, Aftermath* after);
   void ReadForMove(std::shared_ptr<Move> move);
+  // Has the source's tier re-code the copy, where it can; false: it is to be read.
+  bool RecodeInPlace(const std::shared_ptr<Move>& move);
   // Where a move's bytes are worked on: demotions stay out of the way of what a client waits for.
   Executor* ExecutorOf(const Move& move) const;
   void TransferForMove(std::shared_ptr<Move> move);

@@ -178,6 +178,7 @@ void StoreImpl::ReadForMove(std::shared_ptr<Move> move) {
     executor->Post([this, move = std::move(move)]() mutable { TransferForMove(std::move(move)); });
     return;
   }
+  if (RecodeInPlace(move)) return;
   Tier* tier = options_.tiers[move->from].tier.get();
   // Some heads may keep more than the target.
   bool by_head = move->spec.classes[0] != nullptr || move->spec.classes[1] != nullptr;
@@ -194,8 +195,40 @@ void StoreImpl::ReadForMove(std::shared_ptr<Move> move) {
              });
 }
 
+bool StoreImpl::RecodeInPlace(const std::shared_ptr<Move>& move) {
+  TierRecoder* recoder = options_.tiers[move->from].tier->recoder();
+  bool down = move->event == EventKind::kDemoted || move->event == EventKind::kDegraded;
+  if (recoder == nullptr || move->by_hand || !down) return false;
+  auto header = HeaderInMemory(move->from, move->source, move->identity);
+  if (header == nullptr) return false;
+  recoder->Recode(move->source, move->identity, move->spec, artifacts_, options_.tiers[move->to].tier.get(),
+                  [this, move, header](absl::StatusOr<TierRecoder::Recoded> recoded) mutable {
+                    Executor* executor = ExecutorOf(*move);
+                    executor->Post([this, move = std::move(move), header, recoded = std::move(recoded)]() mutable {
+                      if (absl::IsUnimplemented(recoded.status())) {
+                        move->by_hand = true;
+                        return ReadForMove(std::move(move));
+                      }
+                      if (absl::IsDataLoss(recoded.status())) {
+                        HandleDamage(move->entry, move->identity, move->from, move->source, {});
+                      }
+                      if (!recoded.ok()) return FailMove(std::move(move), recoded.status());
+                      move->block = {.header = header, .present = {}, .runs = {}, .owner = nullptr};
+                      move->recoded = *std::move(recoded);
+                      TransferForMove(std::move(move));
+                    });
+                  });
+  return true;
+}
+
 absl::StatusOr<std::unique_ptr<Draft>> StoreImpl::RecodeForMove(Move& move,
                                                                 std::shared_ptr<const RecordHeader>* header) {
+  if (move.recoded.has_value()) {
+    *header = move.recoded->header;
+    std::unique_ptr<Draft> draft = std::move(move.recoded->draft);
+    move.recoded.reset();
+    return draft;
+  }
   Tier* to = options_.tiers[move.to].tier.get();
   EncodedBlock& block = move.block;
   ClassPair have = ClassOf(*block.header, block.present);

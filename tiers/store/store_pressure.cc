@@ -30,7 +30,7 @@ uint64_t StoreImpl::WantedBytesLocked(uint8_t tier, double mark) const {
   auto share = [&](double of) { return static_cast<uint64_t>(of * static_cast<double>(usage.capacity_bytes)); };
   uint64_t wanted = usage.used_bytes > share(config.high_watermark) ? usage.used_bytes - share(mark) : 0;
   uint64_t demand = tiers_[tier].demand_bytes;
-  if (tier == 0) {
+  if (tier == EntryTier(0, 0)) {
     uint64_t waiting = 0;
     for (const RoomWaiter& waiter : room_waiters_) waiting += waiter.bytes;
     demand = std::max(demand, waiting);

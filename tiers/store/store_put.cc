@@ -7,8 +7,8 @@
 #include "tiers/store/store_impl.h"
 
 namespace firn {
-// The caller's side of a put in flight. The bytes are either a draft of the hot tier, or memory of its own where the
-// hot tier stores another form than the source's.
+// The caller's side of a put in flight. The bytes are either a draft of the tier that it enters, or memory of its own
+// where that tier stores another form than the source's.
 class InFlightPutImpl final : public InFlightPut {
  public:
   InFlightPutImpl(StoreImpl* store, const PutSpec& spec, EncodePlan plan, bool refines)
@@ -39,6 +39,9 @@ class InFlightPutImpl final : public InFlightPut {
     refines_ = false;
   }
   std::unique_ptr<Draft>& draft() { return draft_; }
+  // The tier that it enters.
+  uint8_t tier() const { return tier_; }
+  void set_tier(uint8_t tier) { tier_ = tier; }
   void Stage() {
     staged_.resize(plan_.layout.TotalBytes());
     size_t at = 0;
@@ -62,6 +65,7 @@ class InFlightPutImpl final : public InFlightPut {
   PutSpec spec_;  // Without importance: the ranks have it.
   EncodePlan plan_;
   bool refines_;
+  uint8_t tier_ = 0;
   TokenRanks ranks_;  // Null where no importance was given.
   std::unique_ptr<Draft> draft_;
   std::vector<uint8_t> staged_;
@@ -172,9 +176,11 @@ absl::StatusOr<std::unique_ptr<InFlightPut>> StoreImpl::BeginPut(const PutSpec& 
     FIRN_ASSIGN_OR_RETURN(plan,
                           PlanIdentity({ns.fingerprint, name.key, name.shard, generation}, ns.facts.dtype, shape));
     uint64_t bytes = plan.layout.TotalBytes();
-    if (bytes > options_.tiers[0].tier->Usage().capacity_bytes) {
-      return InvalidArgument("a block of {} bytes was put; the hot tier \"{}\" has a capacity of {} bytes", bytes,
-                             options_.tiers[0].name, options_.tiers[0].tier->Usage().capacity_bytes);
+    if (!EntryTier(bytes, 0).has_value()) {
+      uint64_t largest = 0;
+      for (const TierConfig& tier : options_.tiers) largest = std::max(largest, tier.tier->Usage().capacity_bytes);
+      return InvalidArgument("a block of {} bytes was put; the largest tier has a capacity of {} bytes", bytes,
+                             largest);
     }
     if (totals_.puts_in_flight_bytes + bytes > options_.puts_in_flight_bytes_max) {
       return ResourceExhausted("puts in flight hold {} bytes; {} more would pass the limit of {}",
@@ -187,27 +193,49 @@ absl::StatusOr<std::unique_ptr<InFlightPut>> StoreImpl::BeginPut(const PutSpec& 
   plan.header.first_token = spec.first_token;
   if (spec.ttl_ms > 0) plan.header.expires_unix_ms = options_.clock->UnixMs() + spec.ttl_ms;
   auto put = std::make_unique<InFlightPutImpl>(this, spec, std::move(plan), refines);
-  const TierConfig& hot = options_.tiers[0];
-  const BlockShape& shape = put->plan().header.shape;
-  if (!hot.precision.AtLeast(SourceClass(put->plan().header.dtype, shape))) {
-    put->Stage();
-    return put;
-  }
-  auto draft = hot.tier->Reserve(LayoutOf(put->plan().header));
-  if (draft.ok()) {
-    put->draft() = *std::move(draft);
-    return put;
-  }
+  absl::Status refused = TakeEntryRoom(put.get());
+  if (refused.ok()) return put;
   put->set_published();  // Nothing to abort: it never began.
   {
     std::lock_guard lock(mu_);
     WithdrawPutLocked(name);
-    if (draft.status().code() == absl::StatusCode::kResourceExhausted) {
-      RaiseDemandLocked(0, put->plan().layout.TotalBytes());
+    if (refused.code() == absl::StatusCode::kResourceExhausted) {
+      RaiseDemandLocked(put->tier(), put->plan().layout.TotalBytes());
     }
   }
   Pump();
-  return draft.status();
+  return refused;
+}
+
+std::optional<uint8_t> StoreImpl::EntryTier(uint64_t bytes, size_t first) const {
+  for (size_t tier = first; tier < options_.tiers.size(); ++tier) {
+    const Tier& medium = *options_.tiers[tier].tier;
+    if (medium.available() && bytes <= medium.Usage().capacity_bytes) return static_cast<uint8_t>(tier);
+  }
+  return std::nullopt;
+}
+
+absl::Status StoreImpl::TakeEntryRoom(InFlightPutImpl* put) {
+  const RecordHeader& header = put->plan().header;
+  uint64_t bytes = put->plan().layout.TotalBytes();
+  absl::Status refused = Unavailable("no tier takes a block of {} bytes now", bytes);
+  for (auto tier = EntryTier(bytes, 0); tier.has_value(); tier = EntryTier(bytes, *tier + size_t{1})) {
+    const TierConfig& config = options_.tiers[*tier];
+    put->set_tier(*tier);
+    if (!config.precision.AtLeast(SourceClass(header.dtype, header.shape))) {
+      put->Stage();
+      return absl::OkStatus();
+    }
+    auto draft = config.tier->Reserve(LayoutOf(header));
+    if (draft.ok()) {
+      put->draft() = *std::move(draft);
+      return absl::OkStatus();
+    }
+    refused = draft.status();
+    // A medium that went meanwhile, or that never takes so much at a time, leaves the block to the next.
+    if (!absl::IsUnavailable(refused) && !absl::IsInvalidArgument(refused)) break;
+  }
+  return refused;
 }
 
 void StoreImpl::BeginPutWhenRoom(const PutSpec& spec, int64_t deadline_ns,
@@ -307,36 +335,36 @@ void StoreImpl::CommitPut(std::unique_ptr<InFlightPut> put, absl::AnyInvocable<v
     EncodedBlock view = put->View(header);
     SealSource(header.get(), view.runs);
     if (put->draft() == nullptr) {
-      return EncodeForHotTier(std::move(put), std::move(header), options_.clock->NowNs() + kRoomPatienceNs,
-                              std::move(done));
+      return EncodeForEntry(std::move(put), std::move(header), options_.clock->NowNs() + kRoomPatienceNs,
+                            std::move(done));
     }
     std::unique_ptr<Draft> draft = std::move(put->draft());
-    CommitToHotTier(std::move(put), std::move(draft), std::move(header), std::move(done));
+    CommitEntry(std::move(put), std::move(draft), std::move(header), std::move(done));
   });
 }
 
-void StoreImpl::EncodeForHotTier(std::shared_ptr<InFlightPutImpl> put, std::shared_ptr<RecordHeader> header,
-                                 int64_t retry_until_ns, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) {
+void StoreImpl::EncodeForEntry(std::shared_ptr<InFlightPutImpl> put, std::shared_ptr<RecordHeader> header,
+                               int64_t retry_until_ns, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) {
   EncodeSpec spec;
   {
     std::lock_guard lock(mu_);
     Entry e;
     e.ns = put->spec().address.ns;
-    spec = SpecForLocked(e.ns, 0, put->ranks());
-    spec.target = TargetForLocked(e, 0, SourceClass(header->dtype, header->shape));
+    spec = SpecForLocked(e.ns, put->tier(), put->ranks());
+    spec.target = TargetForLocked(e, put->tier(), SourceClass(header->dtype, header->shape));
   }
   EncodedBlock source = put->View(header);
   std::shared_ptr<const RecordHeader> encoded;
-  auto draft = EncodeIntoTier(source, spec, options_.tiers[0].tier.get(), &encoded);
+  auto draft = EncodeIntoTier(source, spec, options_.tiers[put->tier()].tier.get(), &encoded);
   if (draft.status().code() == absl::StatusCode::kResourceExhausted && options_.clock->NowNs() < retry_until_ns) {
     bool waits = false;
     {
       std::lock_guard lock(mu_);
       waits = !stopping_ && !draining_;
-      RaiseDemandLocked(0, source.Layout(source.present).TotalBytes());
+      RaiseDemandLocked(put->tier(), source.Layout(source.present).TotalBytes());
       if (waits) {
         commit_waiters_.push_back([this, put, header, retry_until_ns, done = std::move(done)]() mutable {
-          EncodeForHotTier(std::move(put), std::move(header), retry_until_ns, std::move(done));
+          EncodeForEntry(std::move(put), std::move(header), retry_until_ns, std::move(done));
         });
       }
     }
@@ -344,7 +372,7 @@ void StoreImpl::EncodeForHotTier(std::shared_ptr<InFlightPutImpl> put, std::shar
     return Pump();
   }
   if (!draft.ok()) return FailPut(draft.status(), std::move(done));
-  CommitToHotTier(std::move(put), *std::move(draft), std::move(encoded), std::move(done));
+  CommitEntry(std::move(put), *std::move(draft), std::move(encoded), std::move(done));
 }
 
 bool StoreImpl::RenewIfAloneLocked(InFlightPutImpl& put) {
@@ -356,7 +384,7 @@ bool StoreImpl::RenewIfAloneLocked(InFlightPutImpl& put) {
 
 void StoreImpl::CommitRenewed(std::shared_ptr<InFlightPutImpl> put, std::shared_ptr<const RecordHeader> header,
                               CopyPtr copy, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) {
-  Tier* hot = options_.tiers[0].tier.get();
+  Tier* hot = options_.tiers[put->tier()].tier.get();
   hot->Read(copy, header->identity, header->encoded,
             [this, hot, put, header, copy, done = std::move(done)](absl::StatusOr<EncodedBlock> old) mutable {
               hot->Forget(copy, header->identity);
@@ -373,7 +401,7 @@ void StoreImpl::CommitRenewed(std::shared_ptr<InFlightPutImpl> put, std::shared_
               }
               ComputeChecks(renewed.get(), renewed->encoded, runs);
               *old = {};
-              CommitToHotTier(std::move(put), *std::move(draft), std::move(renewed), std::move(done));
+              CommitEntry(std::move(put), *std::move(draft), std::move(renewed), std::move(done));
             });
 }
 
@@ -385,14 +413,14 @@ void StoreImpl::FailPut(absl::Status status, absl::AnyInvocable<void(absl::Statu
   done(std::move(status));
 }
 
-void StoreImpl::CommitToHotTier(std::shared_ptr<InFlightPutImpl> put, std::unique_ptr<Draft> draft,
-                                std::shared_ptr<const RecordHeader> header,
-                                absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) {
-  options_.tiers[0].tier->Commit(std::move(draft), header, {},
-                                 [this, put, header, done = std::move(done)](absl::StatusOr<CopyPtr> copy) mutable {
-                                   if (!copy.ok()) return FailPut(copy.status(), std::move(done));
-                                   PublishPut(std::move(put), std::move(header), *std::move(copy), std::move(done));
-                                 });
+void StoreImpl::CommitEntry(std::shared_ptr<InFlightPutImpl> put, std::unique_ptr<Draft> draft,
+                            std::shared_ptr<const RecordHeader> header,
+                            absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) {
+  options_.tiers[put->tier()].tier->Commit(
+      std::move(draft), header, {}, [this, put, header, done = std::move(done)](absl::StatusOr<CopyPtr> copy) mutable {
+        if (!copy.ok()) return FailPut(copy.status(), std::move(done));
+        PublishPut(std::move(put), std::move(header), *std::move(copy), std::move(done));
+      });
 }
 
 void StoreImpl::PublishPut(std::shared_ptr<InFlightPutImpl> put, std::shared_ptr<const RecordHeader> header,
@@ -410,7 +438,7 @@ void StoreImpl::PublishPut(std::shared_ptr<InFlightPutImpl> put, std::shared_ptr
     if (renewed) {
       // The checksums of what was committed are those of the generation that is spent.
     } else if (cancelled) {
-      after.Forget(0, std::move(copy), header->identity);
+      after.Forget(put->tier(), std::move(copy), header->identity);
     } else {
       const std::vector<EntryName> followers = std::move(flight->second.followers);
       WithdrawPutLocked(name);
@@ -439,13 +467,13 @@ void StoreImpl::PublishPut(std::shared_ptr<InFlightPutImpl> put, std::shared_ptr
       result.generation = e.generation;
       result.stored_class = ClassOf(*header, header->encoded);
       result.bytes = header->RunBytes(header->encoded);
-      HoldCopyLocked(id, 0, std::move(copy), result.stored_class);
-      KeepWindowsShareLocked(0);
+      HoldCopyLocked(id, put->tier(), std::move(copy), result.stored_class);
+      KeepWindowsShareLocked(put->tier());
       SetRanksLocked(id, put->ranks());
       ++totals_.puts_stored;
       totals_.put_bytes += result.bytes;
       if (e.flags & Entry::kNonFinite) ++totals_.nonfinite_blocks;
-      EmitLocked(EventKind::kStored, e, 0, result.stored_class, &after);
+      EmitLocked(EventKind::kStored, e, put->tier(), result.stored_class, &after);
     }
   }
   if (renewed) return CommitRenewed(std::move(put), std::move(header), std::move(copy), std::move(done));

@@ -144,6 +144,28 @@ void StoreImpl::LoseRunsLocked(EntryId id, RunMask lost, bool whole, Aftermath* 
   }
 }
 
+void StoreImpl::OnTierLost(uint8_t tier) {
+  // In batches, so that others get the lock between them.
+  constexpr size_t kBatch = 1024;
+  for (EntryId at = 0;;) {
+    Aftermath after(this);
+    std::lock_guard lock(mu_);
+    size_t dropped = 0;
+    for (; at < table_.end() && dropped < kBatch; ++at) {
+      if (!(table_.entry(at).flags & Entry::kUsed)) continue;
+      const HeldCopy* held = table_.FindCopy(at, tier);
+      if (held == nullptr || !held->copy->Runs().Empty()) continue;
+      DropCopyLocked(at, tier, &after);
+      ++tiers_[tier].evictions;
+      ++dropped;
+      if (table_.entry(at).first_copy != kNoNode) continue;
+      RemoveBlockLocked(table_.entry(at).ns, Digest(table_.entry(at).key), &after);
+    }
+    if (at >= table_.end()) break;
+  }
+  Pump();
+}
+
 void StoreImpl::OnRelocated(const Identity& identity, const CopyPtr& copy) {
   Aftermath after(this);
   std::lock_guard lock(mu_);
