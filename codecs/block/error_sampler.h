@@ -27,6 +27,8 @@ class ErrorSampler {
   // The same for a tile of a layer's heads; rows of some layers are looked at, since each is decoded as a whole.
   void ObserveLayer(const EncodeTile& tile, uint32_t layer, const uint8_t* values, DType type,
                     const Conditioner& conditioner, HeadTransform* transform);
+  // Every so many rows one is looked at, the first being row 0; of codecs of heads.
+  uint64_t stride() const { return stride_; }
   // NaN for classes that were not measured. `before` is the error that the source values had already.
   PartErrors Errors(float before) const;
 
