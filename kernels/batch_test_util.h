@@ -45,24 +45,27 @@ enum class Arrangement {
   kMisaligned,   // Canonical, from an odd value on.
 };
 
-// Rows of 2-byte values on the device, which start out as what the reference has or as 0xEE.
+// Rows of values of 1, 2 or 4 bytes on the device, which start out as what the reference has or as 0xEE.
 class DeviceRows {
  public:
-  DeviceRows(const BatchSize& size, Arrangement arrangement, uint64_t seed) : size_(size), arrangement_(arrangement) {
+  DeviceRows(const BatchSize& size, Arrangement arrangement, uint64_t seed, uint32_t value_bytes = 2)
+      : size_(size), arrangement_(arrangement), value_bytes_(value_bytes) {
     Arrange(seed);
-    host_.assign(total_values_ * 2, 0xEE);
+    host_.assign(total_values_ * value_bytes_, 0xEE);
   }
-  // `canonical` has the batch's values, 2 bytes each.
+  // `canonical` has the batch's values.
   void Upload(const std::vector<uint8_t>& canonical) {
-    for (uint64_t i = 0; i < size_.values(); ++i) std::memcpy(&host_[Place(i) * 2], &canonical[i * 2], 2);
+    for (uint64_t i = 0; i < size_.values(); ++i) {
+      std::memcpy(&host_[Place(i) * value_bytes_], &canonical[i * value_bytes_], value_bytes_);
+    }
     Send();
   }
   void Send() {
     memory_ = DeviceMemory(host_);
-    view_.base = memory_.as<uint16_t>() + base_values_;
+    view_.base = memory_.as<uint8_t>() + base_values_ * value_bytes_;
     if (layer_values_.empty()) return;
     std::vector<void*> bases;
-    for (uint64_t at : layer_values_) bases.push_back(memory_.as<uint16_t>() + at);
+    for (uint64_t at : layer_values_) bases.push_back(memory_.as<uint8_t>() + at * value_bytes_);
     layer_bases_ = DeviceMemory(bases);
     view_.layer_bases = layer_bases_.as<void*>();
     view_.base = nullptr;
@@ -70,15 +73,16 @@ class DeviceRows {
   const RowsView& view() const { return view_; }
   // The values in canonical order; every byte that belongs to none must be as it was.
   std::vector<uint8_t> Download() const {
-    std::vector<uint8_t> bytes = memory_.Read(), canonical(size_.values() * 2);
+    std::vector<uint8_t> bytes = memory_.Read(), canonical(size_.values() * value_bytes_);
     std::vector<bool> owned(total_values_);
     for (uint64_t i = 0; i < size_.values(); ++i) {
-      std::memcpy(&canonical[i * 2], &bytes[Place(i) * 2], 2);
+      std::memcpy(&canonical[i * value_bytes_], &bytes[Place(i) * value_bytes_], value_bytes_);
       owned[Place(i)] = true;
     }
     for (uint64_t i = 0; i < total_values_; ++i) {
       if (owned[i]) continue;
-      EXPECT_EQ(std::memcmp(&bytes[i * 2], &host_[i * 2], 2), 0) << "a value between rows was written";
+      EXPECT_EQ(std::memcmp(&bytes[i * value_bytes_], &host_[i * value_bytes_], value_bytes_), 0)
+          << "a value between rows was written";
     }
     return canonical;
   }
@@ -143,6 +147,7 @@ class DeviceRows {
 
   BatchSize size_;
   Arrangement arrangement_;
+  uint32_t value_bytes_;
   RowsView view_;
   uint64_t base_values_ = 0, total_values_ = 0;
   std::vector<uint64_t> layer_values_;

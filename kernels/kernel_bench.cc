@@ -13,6 +13,7 @@
 #include "kernels/checksum.h"
 #include "kernels/device_memory.h"
 #include "kernels/fp8.h"
+#include "kernels/gather.h"
 #include "kernels/nested.h"
 
 namespace firn::kernels {
@@ -60,6 +61,7 @@ class Bench {
       }
       Nested({.per_channel = true, .width = width});
       Fp8(width);
+      for (bool paged : {false, true}) Gather(width, paged);
     }
     for (uint32_t width : {80u, 96u, 112u, 192u, 576u}) Nested({.width = width, .rotated = true});
     Nested({.per_channel = true, .width = 96});
@@ -167,6 +169,18 @@ class Bench {
     Report("encode_fp8" + suffix, bytes, [&] { CheckOk(EncodeFp8(job, nullptr)); });
     job.rows = Rows(target_.as<uint8_t>(), width, false);
     Report("decode_fp8" + suffix, bytes, [&] { CheckOk(DecodeFp8(job, nullptr)); });
+  }
+
+  void Gather(uint32_t width, bool paged) {
+    GatherJob job;
+    job.blocks = Blocks(width), job.layers = kLayers, job.heads = kHeads, job.width = width;
+    job.tokens = job.block_tokens = kTokens;
+    job.run.base = runs_.as<uint8_t>(), job.run.block_stride = uint64_t{kLayers} * kHeads * kTokens * width * 2;
+    std::string suffix = std::string(paged ? "_paged_" : "_") + std::to_string(width);
+    job.rows = Rows(source_.as<uint8_t>(), width, paged);
+    Report("gather" + suffix, 2 * kSourceBytes, [&] { CheckOk(GatherRows(job, nullptr)); });
+    job.rows = Rows(target_.as<uint8_t>(), width, paged);
+    Report("scatter" + suffix, 2 * kSourceBytes, [&] { CheckOk(ScatterRows(job, nullptr)); });
   }
 
   // A copy's reference counts each byte twice; a check reads it once.

@@ -10,6 +10,7 @@
 #include "kernels/checksum.h"
 #include "kernels/checksum/crc64.h"
 #include "kernels/fp8.h"
+#include "kernels/gather.h"
 #include "kernels/nested.h"
 
 namespace firn::kernels {
@@ -115,6 +116,33 @@ TEST(KernelChecks, Fp8AndChecksumJobsThatMakeNoSenseAreRefused) {
   EXPECT_THAT(std::string(ChecksumRuns(sums, nullptr).message()), HasSubstr("no run"));
   sums.run = SomeRun();
   EXPECT_THAT(std::string(ChecksumRuns(sums, nullptr).message()), HasSubstr("no seeds"));
+}
+
+TEST(KernelChecks, CopiesThatMakeNoSenseAreRefused) {
+  const std::vector<Refusal<GatherJob>> refusals = {
+      {[](auto* j) { j->value_bytes = 4; }, "values of 4 bytes; 1 and 2"},
+      {[](auto* j) { j->width = kWidthMax + 1; }, "1048577 channels; the limit is 1048576"},
+      {[](auto* j) { j->tokens = 65; }, "65 tokens in blocks of 64"},
+      {[](auto* j) { j->block_tokens = 65537; }, "65537 tokens"},
+      {[](auto* j) { j->rows.base = nullptr; }, "rows without an address"},
+      {[](auto* j) { j->rows.base = Somewhere() + 1; }, "rows are not aligned to 2 bytes"},
+      {[](auto* j) { j->rows.first_token = 1; }, "64 tokens from token 1 on, but 1 pages of 64"},
+      {[](auto* j) { j->run = {}; }, "no run"},
+      {[](auto* j) { j->run.base += 1; }, "the run is not aligned to 2 bytes"},
+      {[](auto* j) { j->layers = 1024, j->heads = 256; }, "runs of 4294967296 bytes; the limit is 4294967295"},
+  };
+  for (const auto& refusal : refusals) {
+    GatherJob job;
+    job.blocks = 1, job.layers = 2, job.heads = 2, job.width = 128, job.tokens = job.block_tokens = 64;
+    job.rows = Rows();
+    job.run = SomeRun();
+    refusal.change(&job);
+    for (auto* copy : {&GatherRows, &ScatterRows}) {
+      absl::Status status = (*copy)(job, nullptr);
+      EXPECT_FALSE(status.ok()) << refusal.says;
+      EXPECT_THAT(std::string(status.message()), HasSubstr(refusal.says));
+    }
+  }
 }
 
 TEST(KernelChecks, AttentionThatMakesNoSenseIsRefused) {
