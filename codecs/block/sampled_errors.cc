@@ -3,9 +3,9 @@
 #include "base/status.h"
 #include "codecs/block/conditioner.h"
 #include "codecs/block/error_sampler.h"
+#include "codecs/block/head_decoder.h"
 #include "codecs/block/head_transform.h"
 #include "codecs/block/run_cursor.h"
-#include "codecs/block/head_decoder.h"
 
 namespace firn {
 

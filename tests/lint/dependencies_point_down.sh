@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fails when a folder includes one above it, or a library has more than one user.
 #   base <- codecs <- tiers <- daemon;  client sees base, codecs' types, the protocol and its own headers;
-#   base <- codecs <- kernels, which nobody here sees: no process of these makes a CUDA context.
+#   base <- codecs <- kernels, which the GPU child (daemon/gpu) sees alone: no other process makes a CUDA context.
 set -euo pipefail
 cd "$1"
 status=0
@@ -18,7 +18,8 @@ forbid base 'codecs|tiers|daemon|client|kernels|proto'
 forbid codecs 'tiers|daemon|client|kernels|proto'
 forbid tiers 'daemon|client|kernels|proto'
 forbid kernels 'tiers|daemon|client|proto'
-forbid daemon 'kernels'
+hits="$(sources daemon | grep -v '^daemon/gpu/' | xargs -r grep -nE '^#include ("(kernels|daemon/gpu)/|<cuda)' /dev/null || true)"
+[ -z "$hits" ] || complain "the daemon includes what makes a CUDA context:"$'\n'"$hits"
 forbid client 'daemon|kernels'
 
 one_user() {  # one_user HEADER-PATTERN MOST WHAT

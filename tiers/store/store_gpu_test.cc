@@ -160,12 +160,12 @@ TEST(StoreOnGpu, TheRecordIsTheOneThatTheProcessorWouldHaveMade) {
 
 TEST(StoreOnGpu, ADeadChildTakesItsBlocksAndTheOthersServeOn) {
   GpuChain chain({.fatal_at_job = 6});
-  ASSERT_TRUE(chain.Put(1).ok());           // Job 1.
-  ASSERT_TRUE(chain.Demote(1, 1).ok());     // Job 2.
-  ASSERT_TRUE(chain.Put(2).ok());           // Job 3.
-  ASSERT_TRUE(chain.Promote(1, 0).ok());    // Job 4; the copy below stays.
-  ASSERT_TRUE(chain.Get(2).ok());           // Job 5.
-  auto lost = chain.Get(2);                 // Job 6.
+  ASSERT_TRUE(chain.Put(1).ok());         // Job 1.
+  ASSERT_TRUE(chain.Demote(1, 1).ok());   // Job 2.
+  ASSERT_TRUE(chain.Put(2).ok());         // Job 3.
+  ASSERT_TRUE(chain.Promote(1, 0).ok());  // Job 4; the copy below stays.
+  ASSERT_TRUE(chain.Get(2).ok());         // Job 5.
+  auto lost = chain.Get(2);               // Job 6.
   EXPECT_TRUE(absl::IsNotFound(lost.status())) << lost.status();
   // What has another copy is served from there at once, whatever the child does.
   auto warm = chain.Get(1);
@@ -193,7 +193,8 @@ TEST(StoreOnGpu, WithoutAChildBlocksEnterTheNextTier) {
 
 TEST(StoreOnGpu, NothingIsHeldAfterManyThreads) {
   GpuChain chain;
-  HammerFromManyThreads(*chain.harness, {.operations_a_thread = 2000, .keys = 200, .tick = [&] { chain.cold->Tick(); }});
+  HammerFromManyThreads(*chain.harness,
+                        {.operations_a_thread = 2000, .keys = 200, .tick = [&] { chain.cold->Tick(); }});
   StoreStats stats = chain.harness->store->Stats();
   EXPECT_GT(stats.tiers[1].demotions_in, 0u);
   EXPECT_GT(stats.tiers[0].hits, 0u);
@@ -202,7 +203,8 @@ TEST(StoreOnGpu, NothingIsHeldAfterManyThreads) {
 
 TEST(StoreOnGpu, NothingIsWrongWhileChildrenDieUnderLoad) {
   GpuChain chain({.fatal_at_job = 50}, {.fatal_at_job = 200});
-  HammerFromManyThreads(*chain.harness, {.operations_a_thread = 2000, .keys = 200, .tick = [&] { chain.cold->Tick(); }});
+  HammerFromManyThreads(*chain.harness,
+                        {.operations_a_thread = 2000, .keys = 200, .tick = [&] { chain.cold->Tick(); }});
   EXPECT_GT(chain.gpu->LinkStats().deaths, 2u);
   EXPECT_TRUE(chain.gpu->AuditForTest().ok());
 }

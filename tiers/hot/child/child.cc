@@ -180,6 +180,8 @@ absl::StatusOr<Recoding> ParseRecoding(const RecodeJob& job) {
       recoding.source.dtype != recoding.target.dtype) {
     return InvalidArgument("a record cannot be coded as another block's");
   }
+  // Parts that are kept as they are keep what is known of them.
+  recoding.target.errors = recoding.source.errors;
   for (uint32_t i = 0; i < kRunIds; ++i) {
     uint64_t have = TotalBytes(job.source[i]);
     bool encoded = recoding.source.encoded.Has(i);

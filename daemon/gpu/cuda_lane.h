@@ -1,0 +1,82 @@
+// One lane of a GPU: jobs in order, enqueued by one thread and answered by another.
+//
+// Threads: Add from any; everything else on the lane's own. Ownership: stops its threads when destroyed; what is
+// enqueued is waited for. Errors: a job's own go into its answer; `on_fatal` gets what ends the context, once.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "daemon/gpu/recode_batch.h"
+#include "tiers/hot/child/device.h"
+
+namespace firn::gpu {
+
+struct LaneOptions {
+  int device = 0;
+  int priority = 0;  // Of its streams; lower goes first.
+  uint8_t* pool = nullptr;
+  const RegisteredRegions* regions = nullptr;
+  const ArtifactSource* artifacts = nullptr;
+  uint64_t slot_bytes = 0;  // Of scratch, for each of kSlots batches; 0: the lane only copies.
+  Device::Events events;
+  std::function<bool()> faulty;  // Asked for every job: true has it read where nothing is.
+};
+
+class CudaLane {
+ public:
+  static constexpr size_t kSlots = 2;
+  static constexpr size_t kCopiesInFlightMax = 64;
+
+  static absl::StatusOr<std::unique_ptr<CudaLane>> Create(LaneOptions options);
+  ~CudaLane();
+  void Add(Job job);
+
+ private:
+  // Enqueued, and not yet answered.
+  struct Flight {
+    std::vector<uint64_t> ids;
+    absl::Status refused;  // Nothing was enqueued.
+    cudaEvent_t done = nullptr;
+    std::unique_ptr<RecodeBatch> batch;
+    ScratchSlot* slot = nullptr;
+  };
+
+  explicit CudaLane(LaneOptions options) : options_(std::move(options)) {}
+  void IssueLoop();
+  void AnswerLoop();
+  void IssueCopy(const Job& job);
+  void IssueRecodes(Job first);
+  // The recodings that wait behind `first` and are like it, `limit` at most with it.
+  std::vector<RecodeTask> TakeAlike(RecodeTask first, size_t limit);
+  absl::Status EnqueueCopy(const CopyJob& job);
+  void Fly(Flight flight);
+  ScratchSlot* TakeSlot();
+  cudaEvent_t TakeEvent();
+  // Says so and ends the lane's work where the error ends the context.
+  bool Lost(cudaError_t error, const char* what);
+
+  const LaneOptions options_;
+  cudaStream_t work_ = nullptr, out_ = nullptr;
+  TransformCache transforms_;  // Of the issuing thread.
+  std::vector<std::unique_ptr<ScratchSlot>> slots_;
+
+  std::mutex mu_;
+  std::condition_variable changed_;
+  // Guarded by mu_.
+  std::deque<Job> jobs_;
+  std::deque<Flight> flights_;
+  std::vector<ScratchSlot*> free_slots_;
+  std::vector<cudaEvent_t> free_events_;
+  bool stopping_ = false, issued_all_ = false, lost_ = false;
+  std::thread issuer_, answerer_;
+};
+
+}  // namespace firn::gpu

@@ -1,0 +1,376 @@
+#include "daemon/gpu/recode_batch.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/status.h"
+#include "daemon/gpu/cuda_check.h"
+#include "kernels/checksum.h"
+#include "kernels/fp8.h"
+#include "kernels/gather.h"
+#include "kernels/nested.h"
+#include "tiers/hot/extent_pool.h"
+
+namespace firn::gpu {
+namespace {
+
+constexpr uint64_t kAlignment = 256;
+uint64_t Aligned(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+bool SameCoding(const RecordHeader& a, const RecordHeader& b, Part part) { return a.CodingOf(part) == b.CodingOf(part); }
+
+bool IsFp8Codec(CodecId codec) { return codec == CodecId::kFp8E4m3 || codec == CodecId::kFp8E5m2; }
+
+// Whether kernels code this part of `target` from what `source` has.
+absl::Status CheckKernel(const RecordHeader& source, const RecordHeader& target, Part part) {
+  const PartCoding& to = target.CodingOf(part);
+  if (source.CodingOf(part).codec != CodecId::kIdentity ||
+      (source.dtype != DType::kFp16 && source.dtype != DType::kBf16)) {
+    return Unimplemented("only FP16 and BF16 values are coded on a GPU");
+  }
+  if (target.Mixed(part)) return Unimplemented("heads that differ in precision are coded by the processor");
+  if (!target.exact_map.empty()) return Unimplemented("sets of exact tokens are coded by the processor");
+  constexpr uint8_t kNestedFlags = PartCoding::kRotated | PartCoding::kCentred | PartCoding::kBalanced;
+  bool nested = (to.codec == CodecId::kNestedToken && (to.flags & ~kNestedFlags) == 0) ||
+                (to.codec == CodecId::kNestedChannel && to.flags == 0);
+  bool fp8 = IsFp8Codec(to.codec) && to.group == 0 && (to.flags & ~PartCoding::kCalibrated) == 0;
+  if (nested || fp8) return absl::OkStatus();
+  return Unimplemented("no kernel for codec {} with flags {:#x} and groups of {}", static_cast<int>(to.codec), to.flags,
+                       to.group);
+}
+
+// The target's runs that kernels write.
+RunMask CodedRuns(const RecordHeader& source, const RecordHeader& target) {
+  RunMask coded;
+  for (Part part : kParts) {
+    if (SameCoding(source, target, part)) continue;
+    for (uint32_t k = 0; k < kRunKinds; ++k) coded |= RunMask::Of(static_cast<RunKind>(k), part);
+  }
+  return coded & target.encoded;
+}
+
+uint32_t ChecksOf(const RunInfo& run) { return static_cast<uint32_t>(run.checks.size()); }
+
+}  // namespace
+
+bool RecodeBatch::Alike(const RecodeTask& a, const RecodeTask& b) {
+  const RecordHeader &s = a.recoding.source, &t = b.recoding.source, &x = a.recoding.target, &y = b.recoding.target;
+  return s.shape == t.shape && s.dtype == t.dtype && s.coding == t.coding && s.encoded == t.encoded &&
+         s.exact_tokens == t.exact_tokens && a.recoding.present == b.recoding.present && x.coding == y.coding &&
+         x.encoded == y.encoded && x.exact_tokens == y.exact_tokens && x.exact_map == y.exact_map &&
+         x.ceilings == y.ceilings && s.identity.shard == t.identity.shard;
+}
+
+size_t RecodeBatch::BlocksThatFit(const RecodeTask& task, const ScratchSlot& slot, absl::Status* why) {
+  const RecordHeader &source = task.recoding.source, &target = task.recoding.target;
+  uint64_t block_bytes = 0, parameters = 0, rows = 0;
+  RunMask coded = CodedRuns(source, target);
+  if (source.exact_tokens > 0) {
+    *why = Unimplemented("tokens that were exact before are coded by the processor");
+    return 0;
+  }
+  for (Part part : kParts) {
+    if (SameCoding(source, target, part)) continue;
+    *why = CheckKernel(source, target, part);
+    if (!why->ok()) return 0;
+    rows += uint64_t{256} * target.shape.part(part).width * DTypeBytes(target.dtype);
+  }
+  for (uint32_t i = 0; i < kRunIds; ++i) {
+    if (coded.Has(i)) block_bytes += Aligned(target.runs[i].bytes);
+    parameters += 8 * (uint64_t{ChecksOf(source.runs[i])} + ChecksOf(target.runs[i]) + 4);
+  }
+  uint64_t fit = std::min({slot.codes_bytes() / std::max<uint64_t>(block_bytes, 1),
+                           ScratchSlot::kSideBytes / 2 / parameters,
+                           ScratchSlot::kSideBytes / std::max<uint64_t>(rows, 1), uint64_t{kBlocksMax}});
+  if (fit == 0) *why = Unimplemented("a block of {} bytes of codes does not fit scratch", block_bytes);
+  return fit;
+}
+
+absl::Status RecodeBatch::Reserve(uint64_t bytes, uint64_t* used, uint64_t* at, const char* what) const {
+  *at = *used;
+  *used += (bytes + 15) / 16 * 16;
+  if (*used <= ScratchSlot::kSideBytes) return absl::OkStatus();
+  return Unimplemented("{} of {} blocks take more than {} bytes", what, tasks_.size(), ScratchSlot::kSideBytes);
+}
+
+absl::Status RecodeBatch::PlanParts(TransformCache* transforms) {
+  uint64_t at = 0;
+  coded_runs_ = CodedRuns(source(), target());
+  for (uint32_t i = 0; i < kRunIds; ++i) {
+    if (!coded_runs_.Has(i)) continue;
+    code_at_[i] = at;
+    code_stride_[i] = Aligned(target().runs[i].bytes);
+    at += code_stride_[i] * tasks_.size();
+  }
+  for (Part part : kParts) {
+    if (SameCoding(source(), target(), part) || target().shape.part(part).width == 0) continue;
+    CodedPart coded;
+    coded.part = part;
+    FIRN_ASSIGN_OR_RETURN(coded.transform, transforms->Get(target().CodingOf(part), target().shape.part(part),
+                                                           target().identity.shard, *artifacts_));
+    for (const RecodeTask& task : tasks_) {
+      auto header = std::make_shared<const RecordHeader>(task.recoding.target);
+      FIRN_ASSIGN_OR_RETURN(SampledErrors sampled, SampledErrors::Create(std::move(header), part));
+      coded.sampled_bytes = sampled.rows() * target().shape.part(part).width * DTypeBytes(target().dtype);
+      coded.sampled.push_back(std::move(sampled));
+    }
+    FIRN_RETURN_IF_ERROR(Reserve(4 * tasks_.size(), &parameter_bytes_, &coded.pages_at, "page numbers"));
+    FIRN_RETURN_IF_ERROR(Reserve(coded.sampled_bytes * tasks_.size(), &row_bytes_, &coded.rows_at, "sampled rows"));
+    auto* pages = reinterpret_cast<uint32_t*>(slot_->host_parameters() + coded.pages_at);
+    for (size_t b = 0; b < tasks_.size(); ++b) {
+      const auto& places = tasks_[b].job.source[RunIndex(RunKind::kWhole, part)];
+      if (places.size() != 1 || places[0].space != kPoolSpace || places[0].offset % kExtentGranuleBytes != 0) {
+        return InvalidArgument("values that do not lie in one extent of the pool");
+      }
+      pages[b] = static_cast<uint32_t>(places[0].offset / kExtentGranuleBytes);
+    }
+    parts_.push_back(std::move(coded));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RecodeBatch::PlanChecks() {
+  uint64_t survey_at = 0;
+  FIRN_RETURN_IF_ERROR(Reserve(4 * tasks_.size(), &result_bytes_, &survey_at, "surveys"));
+  for (bool of_source : {true, false}) {
+    const RecordHeader& header = of_source ? source() : target();
+    for (uint32_t i = 0; i < kRunIds; ++i) {
+      bool wanted = of_source ? tasks_[0].recoding.present.Has(i) : IsCoded(i);
+      if (!wanted || header.runs[i].bytes == 0) continue;
+      CheckedRun run;
+      run.run = i;
+      run.of_source = of_source;
+      run.bytes = header.runs[i].bytes;
+      run.check_bytes = run.bytes / header.shape.layers * header.runs[i].layers_per_check;
+      run.checks = ChecksOf(header.runs[i]);
+      FIRN_RETURN_IF_ERROR(Reserve(8 * tasks_.size(), &parameter_bytes_, &run.bases_at, "addresses"));
+      FIRN_RETURN_IF_ERROR(Reserve(8 * tasks_.size() * run.checks, &parameter_bytes_, &run.seeds_at, "seeds"));
+      FIRN_RETURN_IF_ERROR(Reserve(8 * tasks_.size() * run.checks, &result_bytes_, &run.results_at, "checks"));
+      auto* bases = reinterpret_cast<uint8_t**>(slot_->host_parameters() + run.bases_at);
+      auto* seeds = reinterpret_cast<uint64_t*>(slot_->host_parameters() + run.seeds_at);
+      for (size_t b = 0; b < tasks_.size(); ++b) {
+        const auto& places = tasks_[b].job.source[i];
+        if (of_source && (places.size() != 1 || places[0].space != kPoolSpace)) {
+          return InvalidArgument("a run that does not lie in one extent of the pool");
+        }
+        bases[b] = of_source ? pool_ + places[0].offset : Codes(i, b);
+        ChecksumSeeds of(tasks_[b].recoding.target.identity);
+        for (uint32_t c = 0; c < run.checks; ++c) *seeds++ = of.Of(i, c * header.runs[i].layers_per_check);
+      }
+      checked_.push_back(run);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RecodeBatch::Enqueue(std::vector<RecodeTask> tasks, ScratchSlot* slot, TransformCache* transforms,
+                                  cudaStream_t work, cudaStream_t out) {
+  tasks_ = std::move(tasks);
+  slot_ = slot;
+  FIRN_RETURN_IF_ERROR(PlanParts(transforms));
+  FIRN_RETURN_IF_ERROR(PlanChecks());
+  FIRN_RETURN_IF_ERROR(CudaStatus(cudaMemcpyAsync(slot->parameters(), slot->host_parameters(), parameter_bytes_,
+                                                  cudaMemcpyHostToDevice, work),
+                                  "copy parameters"));
+  FIRN_RETURN_IF_ERROR(CudaStatus(cudaMemsetAsync(slot->results(), 0, 4 * tasks_.size(), work), "clear surveys"));
+  FIRN_RETURN_IF_ERROR(EnqueueChecks(/*of_source=*/true, work));
+  FIRN_RETURN_IF_ERROR(EnqueueParts(work));
+  FIRN_RETURN_IF_ERROR(EnqueueChecks(/*of_source=*/false, work));
+  FIRN_RETURN_IF_ERROR(CudaStatus(cudaEventRecord(slot->coded(), work), "record an event"));
+  FIRN_RETURN_IF_ERROR(CudaStatus(cudaStreamWaitEvent(out, slot->coded(), 0), "wait for an event"));
+  FIRN_RETURN_IF_ERROR(CudaStatus(
+      cudaMemcpyAsync(slot->host_results(), slot->results(), result_bytes_, cudaMemcpyDeviceToHost, out),
+      "copy results"));
+  FIRN_RETURN_IF_ERROR(EnqueueSamples(out));
+  FIRN_RETURN_IF_ERROR(EnqueueRuns(out));
+  return CudaStatus(cudaEventRecord(slot->done(), out), "record an event");
+}
+
+absl::Status RecodeBatch::EnqueueParts(cudaStream_t work) {
+  for (const CodedPart& coded : parts_) {
+    const PartShape shape = target().shape.part(coded.part);
+    const PartCoding& coding = target().CodingOf(coded.part);
+    kernels::RowsView rows;
+    rows.base = pool_;
+    rows.pages = reinterpret_cast<const uint32_t*>(slot_->parameters() + coded.pages_at);
+    rows.page_stride = static_cast<int64_t>(kExtentGranuleBytes / DTypeBytes(target().dtype));
+    if (tasks_.size() == 1) {
+      // One block needs no look-up.
+      rows.base = pool_ + tasks_[0].job.source[RunIndex(RunKind::kWhole, coded.part)][0].offset;
+      rows.pages = nullptr;
+      rows.page_stride = static_cast<int64_t>(shape.values());
+    }
+    rows.page_tokens = shape.tokens;
+    rows.first_token = target().exact_tokens;
+    rows.token_stride = shape.width;
+    rows.head_stride = int64_t{shape.tokens} * shape.width;
+    rows.layer_stride = rows.head_stride * shape.heads;
+    auto run = [&](RunKind kind) {
+      uint32_t index = RunIndex(kind, coded.part);
+      kernels::RunView view;
+      if (!IsCoded(index) || target().runs[index].bytes == 0) return view;
+      view.base = Codes(index, 0);
+      view.block_stride = code_stride_[index];
+      return view;
+    };
+    auto blocks = static_cast<uint32_t>(tasks_.size());
+    auto* survey = reinterpret_cast<uint32_t*>(slot_->results());
+    uint32_t coded_tokens = shape.tokens - target().exact_tokens;
+    if (IsFp8Codec(coding.codec)) {
+      kernels::Fp8Job job;
+      job.e5m2 = coding.codec == CodecId::kFp8E5m2;
+      job.blocks = blocks, job.layers = shape.layers, job.heads = shape.heads, job.width = shape.width;
+      job.tokens = coded_tokens;
+      job.values = target().dtype;
+      job.scales = coded.transform->scales;
+      job.rows = rows;
+      job.meta_run = run(RunKind::kMeta);
+      job.codes = run(RunKind::kWhole);
+      job.survey = survey;
+      FIRN_RETURN_IF_ERROR(kernels::EncodeFp8(job, work));
+    } else {
+      kernels::NestedJob job;
+      job.per_channel = coding.codec == CodecId::kNestedChannel;
+      job.blocks = blocks, job.layers = shape.layers, job.heads = shape.heads, job.width = shape.width;
+      job.tokens = coded_tokens;
+      job.values = target().dtype;
+      job.meta = coding.meta_type;
+      job.group = coding.group;
+      job.rotated = (coding.flags & PartCoding::kRotated) != 0;
+      job.transform = coded.transform->view;
+      job.rows = rows;
+      job.meta_run = run(RunKind::kMeta);
+      job.p2 = run(RunKind::kP2);
+      job.p4 = run(RunKind::kP4);
+      job.p8 = run(RunKind::kP8);
+      job.survey = survey;
+      FIRN_RETURN_IF_ERROR(kernels::EncodeNested(job, work));
+    }
+    if (target().exact_tokens == 0) continue;
+    kernels::GatherJob exact;
+    exact.blocks = blocks, exact.layers = shape.layers, exact.heads = shape.heads, exact.width = shape.width;
+    exact.tokens = exact.block_tokens = target().exact_tokens;
+    exact.value_bytes = DTypeBytes(target().dtype);
+    exact.rows = rows;
+    exact.rows.first_token = 0;
+    exact.run = run(RunKind::kExact);
+    FIRN_RETURN_IF_ERROR(kernels::GatherRows(exact, work));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RecodeBatch::EnqueueChecks(bool of_source, cudaStream_t work) {
+  for (const CheckedRun& run : checked_) {
+    if (run.of_source != of_source) continue;
+    kernels::ChecksumJob job;
+    job.blocks = static_cast<uint32_t>(tasks_.size());
+    job.run_bytes = run.bytes;
+    job.check_bytes = run.check_bytes;
+    job.run.block_bases = reinterpret_cast<uint8_t* const*>(slot_->parameters() + run.bases_at);
+    job.seeds = reinterpret_cast<const uint64_t*>(slot_->parameters() + run.seeds_at);
+    job.checks = reinterpret_cast<uint64_t*>(slot_->results() + run.results_at);
+    FIRN_RETURN_IF_ERROR(kernels::ChecksumRuns(job, work));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RecodeBatch::EnqueueSamples(cudaStream_t out) {
+  for (const CodedPart& coded : parts_) {
+    const PartShape shape = target().shape.part(coded.part);
+    const uint64_t row_bytes = uint64_t{shape.width} * DTypeBytes(target().dtype);
+    const uint32_t exact = target().exact_tokens, coded_tokens = shape.tokens - exact;
+    for (size_t b = 0; b < tasks_.size(); ++b) {
+      const uint8_t* from = pool_ + tasks_[b].job.source[RunIndex(RunKind::kWhole, coded.part)][0].offset;
+      uint8_t* to = slot_->host_rows() + coded.rows_at + b * coded.sampled_bytes;
+      const SampledErrors& sampled = coded.sampled[b];
+      if (sampled.rows() == 0) continue;
+      if (exact == 0) {
+        FIRN_RETURN_IF_ERROR(CudaStatus(cudaMemcpy2DAsync(to, row_bytes, from, sampled.stride() * row_bytes, row_bytes,
+                                                          sampled.rows(), cudaMemcpyDeviceToHost, out),
+                                        "copy sampled rows"));
+        continue;
+      }
+      for (uint64_t i = 0; i < sampled.rows(); ++i) {
+        uint64_t row = i * sampled.stride();
+        uint64_t canonical = row / coded_tokens * shape.tokens + exact + row % coded_tokens;
+        FIRN_RETURN_IF_ERROR(CudaStatus(cudaMemcpyAsync(to + i * row_bytes, from + canonical * row_bytes, row_bytes,
+                                                        cudaMemcpyDeviceToHost, out),
+                                        "copy a sampled row"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RecodeBatch::CopyOut(const uint8_t* from, const std::vector<Place>& places, cudaStream_t out) {
+  for (const Place& place : places) {
+    for (uint64_t done = 0; done < place.bytes;) {
+      uint64_t bytes = RegisteredRegions::Split(place.offset + done, place.bytes - done);
+      uint8_t* to = regions_->base(place.space) + place.offset + done;
+      FIRN_RETURN_IF_ERROR(CudaStatus(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, out), "copy codes out"));
+      from += bytes;
+      done += bytes;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RecodeBatch::EnqueueRuns(cudaStream_t out) {
+  for (size_t b = 0; b < tasks_.size(); ++b) {
+    const RecodeJob& job = tasks_[b].job;
+    for (uint32_t i = 0; i < kRunIds; ++i) {
+      if (!target().encoded.Has(i) || target().runs[i].bytes == 0) continue;
+      if (!IsCoded(i) && (job.source[i].size() != 1 || source().runs[i].bytes != target().runs[i].bytes)) {
+        return InvalidArgument("a run that is kept and does not lie in one extent of the pool");
+      }
+      const uint8_t* from = IsCoded(i) ? Codes(i, b) : pool_ + job.source[i][0].offset;
+      FIRN_RETURN_IF_ERROR(CopyOut(from, job.target[i], out));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<uint8_t>> RecodeBatch::FinishBlock(size_t block) {
+  const Recoding& recoding = tasks_[block].recoding;
+  auto header = std::make_shared<RecordHeader>(recoding.target);
+  for (const CheckedRun& run : checked_) {
+    const auto* found = reinterpret_cast<const uint64_t*>(slot_->host_results() + run.results_at) + block * run.checks;
+    std::vector<uint64_t> checks(found, found + run.checks);
+    if (!run.of_source) {
+      header->runs[run.run].checks = std::move(checks);
+    } else if (checks != recoding.source.runs[run.run].checks) {
+      return DataLoss("run {} of the source is damaged", run.run);
+    }
+  }
+  if (reinterpret_cast<const uint32_t*>(slot_->host_results())[block] != 0) {
+    return Aborted("values do not fit the metadata planned for them");
+  }
+  EncodedBlock encoded;
+  for (uint32_t i = 0; i < kRunIds; ++i) {
+    if (!header->encoded.Has(i)) continue;
+    if (!IsCoded(i)) header->runs[i] = recoding.source.runs[i];
+    for (const Place& place : tasks_[block].job.target[i]) {
+      encoded.runs[i].Append(ByteSpan(regions_->base(place.space) + place.offset, place.bytes));
+    }
+  }
+  encoded.header = header;
+  encoded.present = header->encoded;
+  for (const CodedPart& coded : parts_) {
+    ByteSpan rows(slot_->host_rows() + coded.rows_at + block * coded.sampled_bytes, coded.sampled_bytes);
+    FIRN_ASSIGN_OR_RETURN(header->errors[static_cast<size_t>(coded.part)],
+                          coded.sampled[block].Measure(rows, encoded, *artifacts_));
+  }
+  return SerializeHeader(*header);
+}
+
+std::vector<JobDone> RecodeBatch::Finish() {
+  std::vector<JobDone> answers;
+  for (size_t b = 0; b < tasks_.size(); ++b) {
+    auto payload = FinishBlock(b);
+    answers.push_back({tasks_[b].id, payload.status(), {}});
+    if (payload.ok()) answers.back().payload = *std::move(payload);
+  }
+  return answers;
+}
+
+}  // namespace firn::gpu

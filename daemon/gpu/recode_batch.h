@@ -1,0 +1,91 @@
+// Recodings of equal blocks as one set of kernels: from extents of the pool into scratch, and from there to the regions
+// by the copy engine.
+//
+// What comes out equals codecs/ byte for byte, header included: checks are summed on the GPU, errors are those of the
+// rows that the host's encoder compares too. Use: Plan, Enqueue, wait for slot->done(), Finish. Threads: one at a time.
+// Errors of Plan: Unimplemented where there is no kernel for a coding. A batch's jobs share their fate up to Enqueue;
+// afterwards each has its own.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "codecs/block/sampled_errors.h"
+#include "daemon/gpu/registered_regions.h"
+#include "daemon/gpu/scratch_slot.h"
+#include "daemon/gpu/transform_cache.h"
+#include "tiers/hot/child/child.h"
+
+namespace firn::gpu {
+
+struct RecodeTask {
+  uint64_t id = 0;
+  RecodeJob job;
+  Recoding recoding;
+};
+
+class RecodeBatch {
+ public:
+  static constexpr size_t kBlocksMax = 64;
+
+  RecodeBatch(uint8_t* pool, const RegisteredRegions* regions, const ArtifactSource* artifacts)
+      : pool_(pool), regions_(regions), artifacts_(artifacts) {}
+
+  // Whether two may be coded together.
+  static bool Alike(const RecodeTask& a, const RecodeTask& b);
+  // How many blocks like this one a slot has room for; 0: not even one, or there is no kernel (`*why`).
+  static size_t BlocksThatFit(const RecodeTask& task, const ScratchSlot& slot, absl::Status* why);
+
+  absl::Status Enqueue(std::vector<RecodeTask> tasks, ScratchSlot* slot, TransformCache* transforms,
+                       cudaStream_t work, cudaStream_t out);
+  std::vector<JobDone> Finish();
+  const std::vector<RecodeTask>& tasks() const { return tasks_; }
+
+ private:
+  struct CheckedRun {
+    uint32_t run = 0;
+    bool of_source = false;
+    uint64_t bytes = 0, check_bytes = 0;
+    uint32_t checks = 0;          // A block.
+    uint64_t bases_at = 0, seeds_at = 0;  // In the parameters.
+    uint64_t results_at = 0;
+  };
+  struct CodedPart {
+    Part part = Part::kK;
+    std::shared_ptr<const DeviceTransform> transform;
+    std::vector<SampledErrors> sampled;  // One a block.
+    uint64_t pages_at = 0;               // In the parameters.
+    uint64_t rows_at = 0;                // Of the sampled rows of the first block; those of the others follow.
+    uint64_t sampled_bytes = 0;          // A block.
+  };
+
+  absl::Status PlanParts(TransformCache* transforms);
+  absl::Status PlanChecks();
+  absl::Status Reserve(uint64_t bytes, uint64_t* used, uint64_t* at, const char* what) const;
+  absl::Status EnqueueParts(cudaStream_t work);
+  absl::Status EnqueueChecks(bool of_source, cudaStream_t work);
+  absl::Status EnqueueSamples(cudaStream_t out);
+  absl::Status EnqueueRuns(cudaStream_t out);
+  absl::Status CopyOut(const uint8_t* from, const std::vector<Place>& places, cudaStream_t out);
+  absl::StatusOr<std::vector<uint8_t>> FinishBlock(size_t block);
+  const RecordHeader& source() const { return tasks_[0].recoding.source; }
+  const RecordHeader& target() const { return tasks_[0].recoding.target; }
+  bool IsCoded(uint32_t run) const { return coded_runs_.Has(run); }
+  uint8_t* Codes(uint32_t run, size_t block) const { return slot_->codes() + code_at_[run] + block * code_stride_[run]; }
+
+  uint8_t* const pool_;
+  const RegisteredRegions* const regions_;
+  const ArtifactSource* const artifacts_;
+  std::vector<RecodeTask> tasks_;
+  ScratchSlot* slot_ = nullptr;
+  RunMask coded_runs_;  // Of the target, those that kernels write; the others are the source's.
+  std::array<uint64_t, kRunIds> code_at_{}, code_stride_{};
+  std::vector<CodedPart> parts_;
+  std::vector<CheckedRun> checked_;
+  uint64_t parameter_bytes_ = 0, result_bytes_ = 0, row_bytes_ = 0;
+};
+
+}  // namespace firn::gpu
