@@ -121,14 +121,20 @@ Daemon::Daemon(DaemonOptions options) : options_(std::move(options)) {
 ServiceCore::Options Daemon::CoreOptions() {
   ServiceCore::Options core{
       .executor = &*executor_, .clock = clock_, .limits = options_.config.limits, .tiers = {}, .version = kFirnVersion};
-  // A block enters by the hottest tier: one that can never fit there is over the limit.
-  core.limits.block_bytes_max = std::min(core.limits.block_bytes_max, options_.config.tiers[0].capacity_bytes);
+  // A block enters by the hottest tier that can hold it: one that fits in no tier before the log is over the limit.
+  uint64_t largest = 0;
+  for (const TierSettings& tier : options_.config.tiers) {
+    if (tier.medium != Medium::kNvme || &tier == &options_.config.tiers[0]) {
+      largest = std::max(largest, tier.capacity_bytes);
+    }
+  }
+  core.limits.block_bytes_max = std::min(core.limits.block_bytes_max, largest);
   // The others are for files. A connection too many is refused; a file that cannot be opened is a failing tier.
   core.limits.connections_max =
       static_cast<uint32_t>(std::min<uint64_t>(core.limits.connections_max, DescriptorsMax() / 4 * 3));
   for (const TierSettings& tier : options_.config.tiers) {
-    core.tiers.push_back({tier.name, std::string(MediumName(tier.medium)), tier.medium == Medium::kNvme, tier.precision,
-                          tier.least, tier.capacity_bytes});
+    core.tiers.push_back(
+        {tier.name, MediumOf(tier), tier.medium == Medium::kNvme, tier.precision, tier.least, tier.capacity_bytes});
   }
   return core;
 }
@@ -207,6 +213,10 @@ void Daemon::TickSlowly() {
         cold->Tick();
         ColdHealth health = cold->Health();
         health_.SetMediumTrouble(cold->name(), health.state == ColdState::kOk ? "" : health.reason);
+      }
+      for (GpuTier* gpu : startup_->gpu_tiers()) {
+        GpuLink::Stats link = gpu->LinkStats();
+        health_.SetMediumTrouble(gpu->name(), link.up ? "" : "no GPU child serves: " + link.last_failure);
       }
     });
     cold_tick_pending_ = false;
@@ -368,6 +378,7 @@ void Daemon::CloseStore() {
     cold->SetEvents(nullptr);
     closed.Update(wait([&](auto done) { cold->Close(std::move(done)); }));
   }
+  for (GpuTier* gpu : startup_->gpu_tiers()) gpu->Shutdown();
   listeners_.clear();
   bool clean = drained.ok() && closed.ok();
   Log(clean ? LogLevel::kInfo : LogLevel::kWarning, "stopped",
@@ -422,6 +433,9 @@ std::string Daemon::Metrics() {
       bool file = tier.medium == Medium::kNvme;
       input.io_backends.emplace_back(file ? startup_->cold_tiers()[cold++]->device().backend() : std::string_view());
     }
+  });
+  WithStore([&](Store*) {
+    for (GpuTier* gpu : startup_->gpu_tiers()) input.gpus.emplace_back(gpu->name(), gpu->LinkStats());
   });
   input.stats = &stats;
   return MetricsText(input);

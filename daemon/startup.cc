@@ -38,32 +38,56 @@ absl::Status Startup::Check() const {
 }
 
 absl::Status Startup::OpenTiers() {
-  for (const TierSettings& settings : options_.config->tiers) {
-    FIRN_RETURN_IF_ERROR(Check());
-    options_.progress(fmt::format("opening tier {}", settings.name));
-    auto opened = OpenTier(settings, options_.executor, options_.clock);
-    if (!opened.ok()) {
-      return absl::Status(opened.status().code(), fmt::format("tier {}: {}", settings.name, Message(opened.status())));
+  const auto& tiers = options_.config->tiers;
+  opened_.resize(tiers.size());
+  // GPUs last: they map the memory of the others.
+  for (bool gpu : {false, true}) {
+    for (size_t i = 0; i < tiers.size(); ++i) {
+      if ((tiers[i].medium == Medium::kGpu) == gpu) FIRN_RETURN_IF_ERROR(OpenTierAt(i));
     }
-    if (opened->arena != nullptr) arenas_.emplace_back(opened->arena, &settings);
-    if (opened->cold != nullptr) {
-      cold_.push_back(opened->cold);
-      locks_.push_back(std::move(opened->lock));
-      const ColdRecoveryReport& report = opened->report;
-      Log(LogLevel::kInfo, "opened a cold tier",
-          {{"tier", settings.name},
-           {"copies", report.copies},
-           {"facts", report.facts},
-           {"segments", report.segments},
-           {"replayed_extents", report.replayed_extents},
-           {"torn_extents", report.torn_extents},
-           {"missing_extents", report.missing_extents},
-           {"rebuilt", report.rebuilt},
-           {"io", opened->cold->device().backend()}});
-    }
-    opened_.push_back(*std::move(opened));
   }
   return absl::OkStatus();
+}
+
+absl::Status Startup::OpenTierAt(size_t index) {
+  const TierSettings& settings = options_.config->tiers[index];
+  FIRN_RETURN_IF_ERROR(Check());
+  options_.progress(fmt::format("opening tier {}", settings.name));
+  std::vector<const ArenaTier*> arenas;
+  for (auto [arena, of] : arenas_) arenas.push_back(arena);
+  auto opened = OpenTier(settings, arenas, options_.executor, options_.clock);
+  if (!opened.ok()) {
+    return absl::Status(opened.status().code(), fmt::format("tier {}: {}", settings.name, Message(opened.status())));
+  }
+  if (opened->arena != nullptr) arenas_.emplace_back(opened->arena, &settings);
+  if (opened->gpu != nullptr) gpu_.push_back(opened->gpu);
+  if (opened->cold != nullptr) {
+    cold_.push_back(opened->cold);
+    locks_.push_back(std::move(opened->lock));
+    const ColdRecoveryReport& report = opened->report;
+    Log(LogLevel::kInfo, "opened a cold tier",
+        {{"tier", settings.name},
+         {"copies", report.copies},
+         {"facts", report.facts},
+         {"segments", report.segments},
+         {"replayed_extents", report.replayed_extents},
+         {"torn_extents", report.torn_extents},
+         {"missing_extents", report.missing_extents},
+         {"rebuilt", report.rebuilt},
+         {"io", opened->cold->device().backend()}});
+  }
+  opened_[index] = *std::move(opened);
+  return absl::OkStatus();
+}
+
+void Startup::AwaitGpus() const {
+  constexpr int64_t kPatienceMs = 5'000;
+  for (const GpuTier* gpu : gpu_) {
+    options_.progress(fmt::format("waiting for the GPU of tier {}", gpu->name()));
+    if (gpu->WaitUntilUp(kPatienceMs)) continue;
+    Log(LogLevel::kWarning, "serving without a GPU that is not ready",
+        {{"tier", gpu->name()}, {"last_failure", gpu->LinkStats().last_failure}});
+  }
 }
 
 absl::Status Startup::PopulateUpTo(uint64_t bytes_each) {
@@ -124,6 +148,10 @@ absl::StatusOr<std::unique_ptr<Store>> Startup::Run() {
     });
   }
   for (ColdTier* cold : cold_) cold->SetEvents(store.get());
+  for (size_t i = 0; i < gpu_.size(); ++i) {
+    gpu_[i]->SetOnLost([s = store.get(), tier = static_cast<uint8_t>(i)] { s->OnTierLost(tier); });
+  }
+  AwaitGpus();
   return store;
 }
 

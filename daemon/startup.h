@@ -35,9 +35,13 @@ class Startup {
   void Stop() { stop_ = true; }
 
   const std::vector<ColdTier*>& cold_tiers() const { return cold_; }
+  const std::vector<GpuTier*>& gpu_tiers() const { return gpu_; }
 
  private:
   absl::Status OpenTiers();
+  absl::Status OpenTierAt(size_t index);
+  // Waits a little for the children of GPUs; the store serves without them where they take longer.
+  void AwaitGpus() const;
   absl::Status PopulateUpTo(uint64_t bytes_each);
   absl::Status Check() const;
 
@@ -47,6 +51,7 @@ class Startup {
   std::vector<OpenedTier> opened_;
   std::vector<std::pair<ArenaTier*, const TierSettings*>> arenas_;
   std::vector<ColdTier*> cold_;
+  std::vector<GpuTier*> gpu_;  // In the order of the chain, of which they are the first.
 };
 
 }  // namespace firn

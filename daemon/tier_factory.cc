@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "daemon/config/machine.h"
 #include "daemon/runtime/instance_lock.h"
 #include "daemon/runtime/log.h"
 #include "tiers/cold/device/open_device.h"
@@ -122,7 +123,41 @@ absl::StatusOr<OpenedTier> OpenCold(const TierSettings& settings, Executor* exec
 
 }  // namespace
 
-absl::StatusOr<OpenedTier> OpenTier(const TierSettings& settings, Executor* executor, const Clock* clock) {
+namespace {
+
+absl::StatusOr<OpenedTier> OpenGpu(const TierSettings& settings, const std::vector<const ArenaTier*>& arenas,
+                                   Executor* executor) {
+  GpuTierOptions options;
+  options.name = settings.name;
+  options.device = settings.gpu_device;
+  options.capacity_bytes = settings.capacity_bytes;
+  options.staging_bytes = settings.staging_bytes;
+  options.scratch_bytes = settings.scratch_bytes;
+  options.executor = executor;
+  options.start =
+      StartProgram(GpuProgram(), settings.gpu_is_cpu ? std::vector<std::string>{"--cpu"} : std::vector<std::string>{});
+  options.notice = [name = settings.name](const std::string& text) {
+    Log(LogLevel::kWarning, "notice of a GPU", {{"tier", name}, {"notice", text}});
+  };
+  for (const ArenaTier* arena : arenas) {
+    const MemoryRegion& region = arena->region();
+    // Memory without a descriptor cannot be mapped by another process: its tier gets codes by way of staging.
+    if (region.fd() < 0) continue;
+    options.regions.push_back(
+        {region.fd(), region.base(), region.bytes(), [arena] { return arena->populated_bytes(); }});
+  }
+  FIRN_ASSIGN_OR_RETURN(auto tier, GpuTier::Open(std::move(options)));
+  OpenedTier opened;
+  opened.gpu = tier.get();
+  opened.config = ConfigOf(settings, std::move(tier));
+  return opened;
+}
+
+}  // namespace
+
+absl::StatusOr<OpenedTier> OpenTier(const TierSettings& settings, const std::vector<const ArenaTier*>& arenas,
+                                    Executor* executor, const Clock* clock) {
+  if (settings.medium == Medium::kGpu) return OpenGpu(settings, arenas, executor);
   if (settings.medium == Medium::kNvme) return OpenCold(settings, executor, clock);
   FIRN_ASSIGN_OR_RETURN(auto arena, OpenArena(settings));
   OpenedTier opened;

@@ -14,6 +14,7 @@
 #include "base/executor.h"
 #include "daemon/config/config.h"
 #include "tiers/cold/cold_tier.h"
+#include "tiers/hot/gpu_tier.h"
 #include "tiers/store/store.h"
 #include "tiers/warm/arena_tier.h"
 
@@ -36,13 +37,16 @@ class TierDirectoryLock {
 struct OpenedTier {
   std::unique_ptr<TierDirectoryLock> lock;  // Of a cold tier's directory; outlives the tier.
   TierConfig config;
-  ArenaTier* arena = nullptr;  // One of these two.
+  ArenaTier* arena = nullptr;  // One of these three.
   ColdTier* cold = nullptr;
+  GpuTier* gpu = nullptr;
   std::vector<RecoveredFact> facts;
   std::vector<RecoveredCopy> copies;
   ColdRecoveryReport report;
 };
 
-absl::StatusOr<OpenedTier> OpenTier(const TierSettings& settings, Executor* executor, const Clock* clock);
+// `arenas`, of tiers on memory that are open, are what a GPU's copies go to and come from.
+absl::StatusOr<OpenedTier> OpenTier(const TierSettings& settings, const std::vector<const ArenaTier*>& arenas,
+                                    Executor* executor, const Clock* clock);
 
 }  // namespace firn

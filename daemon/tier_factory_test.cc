@@ -41,7 +41,7 @@ class ColdDirectoryTest : public ::testing::Test, public TierHarness {
   Tier& tier() override { return *opened_.cold; }
 
   absl::Status Open() {
-    FIRN_ASSIGN_OR_RETURN(opened_, OpenTier(settings_, &executor_, Clock::Real()));
+    FIRN_ASSIGN_OR_RETURN(opened_, OpenTier(settings_, {}, &executor_, Clock::Real()));
     return absl::OkStatus();
   }
   absl::Status Close() {

@@ -66,6 +66,9 @@ class Draft {
 struct CommitOptions {
   // Runs that a floor, an error limit or a pin protects: on media where reclaiming degrades, they are kept apart.
   RunMask protect;
+  // Where the medium went away meanwhile (Unavailable), the draft comes back here before `done` is called: its runs are
+  // still what they were filled with, so that they can go elsewhere. Null: it is dropped.
+  std::shared_ptr<std::unique_ptr<Draft>> returned = nullptr;
 };
 
 struct TierUsage {

@@ -21,7 +21,7 @@ namespace firn {
 // Of a certificate, a key or a bundle of authorities.
 inline constexpr uint64_t kPemBytesMax = kMiB;
 
-enum class Medium : uint8_t { kDram, kCxl, kNvme };
+enum class Medium : uint8_t { kDram, kCxl, kNvme, kGpu };
 std::string_view MediumName(Medium medium);
 
 struct TierSettings {
@@ -36,6 +36,11 @@ struct TierSettings {
   double high_watermark = 0.90;
   double low_watermark = 0.80;
   bool shrink_on_memory_failure = true;  // dram, cxl: serve with what could be had, instead of ending.
+  // gpu alone.
+  uint32_t gpu_device = 0;
+  bool gpu_is_cpu = false;              // The processor in the GPU's place.
+  uint64_t staging_bytes = 256 * kMiB;  // Host memory that blocks pass through.
+  uint64_t scratch_bytes = 256 * kMiB;  // GPU memory, beside the capacity, for blocks that are being coded.
   bool operator==(const TierSettings&) const = default;
 };
 
@@ -74,6 +79,9 @@ struct LimitSettings {
   uint64_t artifacts_bytes_max = 64 * kMiB;  // Of all tenants; never more than 1/16 of the persistent tier.
   bool operator==(const LimitSettings&) const = default;
 };
+
+// "dram", "gpu:0": the medium as the configuration names it.
+std::string MediumOf(const TierSettings& tier);
 
 // Under /dev, except /dev/shm, which is a file system in memory.
 bool IsDevicePath(std::string_view path);

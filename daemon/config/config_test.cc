@@ -118,6 +118,20 @@ put_idle = "1500ms"
   EXPECT_EQ(*again, *config);
 }
 
+TEST(Config, TiersOnGpusReadBackAsTheyWere) {
+  auto config = Parse(
+      "[[tier]]\nname = \"g\"\nmedium = \"gpu:3\"\ncapacity = \"0B\"\nbackend = \"cpu\"\n"
+      "staging = \"64MiB\"\nscratch = \"1GiB\"\n[[tier]]\nname = \"d\"\nmedium = \"dram\"\n"
+      "capacity = \"1GiB\"\nprecision = \"int8\"\n");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->tiers[0].gpu_device, 3u);
+  EXPECT_TRUE(config->tiers[0].gpu_is_cpu);
+  EXPECT_EQ(config->tiers[0].capacity_bytes, 0u);
+  auto again = Parse(PrintConfig(*config));
+  ASSERT_TRUE(again.ok()) << again.status() << "\n" << PrintConfig(*config);
+  EXPECT_EQ(*again, *config);
+}
+
 struct Refused {
   const char* name;
   std::string text;
@@ -144,8 +158,12 @@ TEST(Config, C62_settings_are_refused_with_key_value_and_range) {
       {"watermark range", Tier("high_watermark = 1.5"), {"tier[0].high_watermark = 1.5", "above 0 and at most 1"}},
       {"ecc", Tier("ecc = \"secded\""), {"tier[0].ecc = \"secded\"", "allowed: \"none\""}},
       {"gpu",
-       "[[tier]]\nname=\"g\"\nmedium=\"gpu:0\"\ncapacity=\"1GiB\"",
-       {"tier[0].medium = \"gpu:0\"", "without the GPU"}},
+       "[[tier]]\nname=\"g\"\nmedium=\"gpu:64\"\ncapacity=\"1GiB\"",
+       {"tier[0].medium = \"gpu:64\"", "\"gpu:63\""}},
+      {"gpu's own keys", Tier("staging = \"1GiB\""), {"tier[0].staging", "with \"gpu:N\""}},
+      {"gpu's place",
+       "[[tier]]\nname=\"g\"\nmedium=\"gpu:1\"\ncapacity=\"0B\"\nnuma_node=0\nbackend=\"rocm\"",
+       {"tier[0].numa_node", "tier[0].backend = \"rocm\"", "cuda"}},
       {"medium", "[[tier]]\nname=\"g\"\nmedium=\"tape\"\ncapacity=\"1GiB\"", {"tier[0].medium = \"tape\"", "dram"}},
       {"no path", "[[tier]]\nname=\"g\"\nmedium=\"nvme\"\ncapacity=\"1GiB\"", {"tier[0].path", "missing"}},
       {"mode", "[[listener]]\nuds=\"/s\"\nmode=\"0666\"", {"listener[0].mode = \"0666\"", "0770"}},

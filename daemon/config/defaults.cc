@@ -36,8 +36,15 @@ std::string_view MediumName(Medium medium) {
       return "cxl";
     case Medium::kNvme:
       return "nvme";
+    case Medium::kGpu:
+      return "gpu";
   }
   return "unknown";
+}
+
+std::string MediumOf(const TierSettings& tier) {
+  std::string name(MediumName(tier.medium));
+  return tier.medium == Medium::kGpu ? name + ":" + std::to_string(tier.gpu_device) : name;
 }
 
 bool IsDevicePath(std::string_view path) { return path.starts_with("/dev/") && !path.starts_with("/dev/shm/"); }

@@ -89,6 +89,28 @@ absl::StatusOr<DiskFacts> DiskOf(const std::string& path) {
 
 }  // namespace
 
+namespace {
+
+absl::Status GpuHere(uint32_t device, bool is_cpu) {
+  std::string program = GpuProgram();
+  if (::access(program.c_str(), X_OK) != 0) return ErrnoStatus(errno, "run " + program);
+  if (is_cpu) return absl::OkStatus();
+  // Which GPUs there are is the child's to find out: containers number them anew.
+  if (::access("/dev/nvidiactl", F_OK) != 0) {
+    return ErrnoStatus(errno, fmt::format("no driver for GPU {}: /dev/nvidiactl", device));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string GpuProgram() {
+  if (const char* program = std::getenv("FIRN_GPU_PROGRAM")) return program;
+  std::error_code error;
+  std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? "/usr/bin/firnd-gpu" : (self.parent_path() / "firnd-gpu").string();
+}
+
 Machine ThisMachine() {
   Machine machine;
   machine.ram_bytes = RamBytes();
@@ -99,6 +121,7 @@ Machine ThisMachine() {
   machine.cxl_place = [](const std::string& path, uint64_t bytes) {
     return IsDevicePath(path) ? CheckDaxRegion(path, bytes) : CheckFileRegion(path);
   };
+  machine.gpu = GpuHere;
   machine.can_listen_on = CanListenOn;
   machine.read_file = [](const std::string& path) { return ReadSmallFile(path, kPemBytesMax); };
   return machine;

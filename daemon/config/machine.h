@@ -30,9 +30,14 @@ struct Machine {
   std::function<PlaceFacts(const std::string& path)> place;
   // What opening a CXL tier of so many bytes there would say.
   std::function<absl::Status(const std::string& path, uint64_t bytes)> cxl_place;
+  // Whether a child for this GPU could be started: its program and, for CUDA, its device.
+  std::function<absl::Status(uint32_t device, bool is_cpu)> gpu;
   std::function<absl::Status(const std::string& host)> can_listen_on;
   std::function<absl::StatusOr<std::string>(const std::string& path)> read_file;
 };
 Machine ThisMachine();
+
+// firnd-gpu, beside the program that runs; $FIRN_GPU_PROGRAM where that is set.
+std::string GpuProgram();
 
 }  // namespace firn

@@ -23,11 +23,24 @@ bool IsName(std::string_view text, std::string_view extra) {
   return !text.empty();
 }
 
+constexpr const char* kMedia = "allowed: \"gpu:0\" to \"gpu:63\", \"dram\", \"cxl\", \"nvme\"";
+
+// N of "gpu:N".
+std::optional<uint32_t> GpuNumber(std::string_view medium) {
+  if (!medium.starts_with("gpu:") || medium.size() < 5 || medium.size() > 6) return std::nullopt;
+  uint32_t number = 0;
+  for (char c : medium.substr(4)) {
+    if (c < '0' || c > '9') return std::nullopt;
+    number = number * 10 + static_cast<uint32_t>(c - '0');
+  }
+  return number < 64 ? std::optional(number) : std::nullopt;
+}
+
 void ReadMedium(TomlSection& section, TierSettings* tier) {
   std::string medium;
   section.String("medium", &medium, 32);
   if (!section.Has("medium")) {
-    section.Error("medium", "missing; allowed: \"dram\", \"cxl\", \"nvme\"");
+    section.Error("medium", std::string("missing; ") + kMedia);
   } else if (medium.empty()) {
     return;  // No string: said already.
   } else if (medium == "dram") {
@@ -36,11 +49,26 @@ void ReadMedium(TomlSection& section, TierSettings* tier) {
     tier->medium = Medium::kCxl;
   } else if (medium == "nvme") {
     tier->medium = Medium::kNvme;
-  } else if (medium.rfind("gpu:", 0) == 0) {
-    section.Error("medium", "this daemon is built without the GPU tier; allowed: \"dram\", \"cxl\", \"nvme\"");
+  } else if (auto device = GpuNumber(medium); device.has_value()) {
+    tier->medium = Medium::kGpu;
+    tier->gpu_device = *device;
   } else {
-    section.Error("medium", "allowed: \"dram\", \"cxl\", \"nvme\"");
+    section.Error("medium", kMedia);
   }
+}
+
+void ReadGpu(TomlSection& section, TierSettings* tier) {
+  if (tier->medium != Medium::kGpu) {
+    for (const char* key : {"backend", "staging", "scratch"}) {
+      if (section.Has(key)) section.Error(key, "allowed: with \"gpu:N\"");
+    }
+    return;
+  }
+  std::string backend = "cuda";
+  section.Choice("backend", &backend, {"cuda", "cpu"});
+  tier->gpu_is_cpu = backend == "cpu";
+  section.Bytes("staging", &tier->staging_bytes, 8 * kMiB, kCapacityMax);
+  section.Bytes("scratch", &tier->scratch_bytes, 8 * kMiB, 16 * kGiB);
 }
 
 void ReadPlace(TomlSection& section, TierSettings* tier) {
@@ -51,6 +79,11 @@ void ReadPlace(TomlSection& section, TierSettings* tier) {
     if (node >= 0) tier->numa_node = static_cast<int>(node);
   }
   switch (tier->medium) {
+    case Medium::kGpu:
+      for (const char* key : {"path", "numa_node"}) {
+        if (section.Has(key)) section.Error(key, "a tier on a GPU has none; allowed: with other media");
+      }
+      break;
     case Medium::kDram:
       if (section.Has("path")) section.Error("path", "a tier on dram has no path; allowed: with \"cxl\" and \"nvme\"");
       break;
@@ -77,8 +110,9 @@ TierSettings ReadTier(TomlSection& section) {
   }
   ReadMedium(section, &tier);
   ReadPlace(section, &tier);
-  section.Bytes("capacity", &tier.capacity_bytes, tier.medium == Medium::kNvme ? kNvmeCapacityMin : kCapacityMin,
-                kCapacityMax);
+  ReadGpu(section, &tier);
+  uint64_t least = tier.medium == Medium::kNvme ? kNvmeCapacityMin : kCapacityMin;
+  section.Bytes("capacity", &tier.capacity_bytes, tier.medium == Medium::kGpu ? 0 : least, kCapacityMax);
   if (!section.Has("capacity")) section.Error("capacity", "missing; allowed: a size with a unit, such as \"64GiB\"");
   ReadPrecision(section, "precision", &tier.precision, &tier.use_fp8);
   ReadPrecision(section, "least", &tier.least, nullptr);

@@ -35,7 +35,7 @@ std::string Duration(int64_t ms) {
 
 void PrintTier(const TierSettings& tier, std::string* out) {
   *out += "\n[[tier]]\n";
-  *out += fmt::format("name = {}\nmedium = \"{}\"\n", TomlQuoted(tier.name), MediumName(tier.medium));
+  *out += fmt::format("name = {}\nmedium = \"{}\"\n", TomlQuoted(tier.name), MediumOf(tier));
   *out += fmt::format("capacity = {}\n", Size(tier.capacity_bytes));
   if (!tier.path.empty()) *out += fmt::format("path = {}\n", TomlQuoted(tier.path));
   if (tier.numa_node.has_value()) *out += fmt::format("numa_node = {}\n", *tier.numa_node);
@@ -43,6 +43,10 @@ void PrintTier(const TierSettings& tier, std::string* out) {
   if (tier.least != ClassPair{}) *out += fmt::format("least = {}\n", PrintPrecision(tier.least, false));
   *out += fmt::format("high_watermark = {}\nlow_watermark = {}\n", tier.high_watermark, tier.low_watermark);
   *out += "ecc = \"none\"\n";
+  if (tier.medium == Medium::kGpu) {
+    *out += fmt::format("backend = \"{}\"\nstaging = {}\nscratch = {}\n", tier.gpu_is_cpu ? "cpu" : "cuda",
+                        Size(tier.staging_bytes), Size(tier.scratch_bytes));
+  }
   *out += fmt::format("on_memory_failure = \"{}\"\n", tier.shrink_on_memory_failure ? "shrink" : "exit");
 }
 

@@ -138,9 +138,9 @@ absl::Status CudaLane::EnqueueCopy(const CopyJob& job) {
     const Place &source = job.source[from], &target = job.target[to];
     uint64_t bytes = std::min(split(source, from_done), split(target, to_done));
     if (bytes > 0) {
-      FIRN_RETURN_IF_ERROR(CudaStatus(cudaMemcpyAsync(address(target, to_done), address(source, from_done), bytes,
-                                                      cudaMemcpyDefault, out_),
-                                      "copy"));
+      FIRN_RETURN_IF_ERROR(CudaStatus(
+          cudaMemcpyAsync(address(target, to_done), address(source, from_done), bytes, cudaMemcpyDefault, out_),
+          "copy"));
     }
     from_done += bytes;
     to_done += bytes;

@@ -46,7 +46,7 @@ int Main(int argc, char** argv) {
   // Whatever ends the daemon ends this; no core dumps of what clients put.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::prctl(PR_SET_DUMPABLE, 0);
-  ::signal(SIGINT, SIG_IGN);       // A terminal's is for firnd, which ends this when it is done.
+  ::signal(SIGINT, SIG_IGN);  // A terminal's is for firnd, which ends this when it is done.
   struct rlimit none {};
   ::setrlimit(RLIMIT_CORE, &none);
   std::unique_ptr<gpu::Device> device;

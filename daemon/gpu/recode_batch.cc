@@ -17,7 +17,9 @@ namespace {
 constexpr uint64_t kAlignment = 256;
 uint64_t Aligned(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-bool SameCoding(const RecordHeader& a, const RecordHeader& b, Part part) { return a.CodingOf(part) == b.CodingOf(part); }
+bool SameCoding(const RecordHeader& a, const RecordHeader& b, Part part) {
+  return a.CodingOf(part) == b.CodingOf(part);
+}
 
 bool IsFp8Codec(CodecId codec) { return codec == CodecId::kFp8E4m3 || codec == CodecId::kFp8E5m2; }
 
@@ -79,9 +81,9 @@ size_t RecodeBatch::BlocksThatFit(const RecodeTask& task, const ScratchSlot& slo
     if (coded.Has(i)) block_bytes += Aligned(target.runs[i].bytes);
     parameters += 8 * (uint64_t{ChecksOf(source.runs[i])} + ChecksOf(target.runs[i]) + 4);
   }
-  uint64_t fit = std::min({slot.codes_bytes() / std::max<uint64_t>(block_bytes, 1),
-                           ScratchSlot::kSideBytes / 2 / parameters,
-                           ScratchSlot::kSideBytes / std::max<uint64_t>(rows, 1), uint64_t{kBlocksMax}});
+  uint64_t fit =
+      std::min({slot.codes_bytes() / std::max<uint64_t>(block_bytes, 1), ScratchSlot::kSideBytes / 2 / parameters,
+                ScratchSlot::kSideBytes / std::max<uint64_t>(rows, 1), uint64_t{kBlocksMax}});
   if (fit == 0) *why = Unimplemented("a block of {} bytes of codes does not fit scratch", block_bytes);
   return fit;
 }
@@ -169,18 +171,18 @@ absl::Status RecodeBatch::Enqueue(std::vector<RecodeTask> tasks, ScratchSlot* sl
   slot_ = slot;
   FIRN_RETURN_IF_ERROR(PlanParts(transforms));
   FIRN_RETURN_IF_ERROR(PlanChecks());
-  FIRN_RETURN_IF_ERROR(CudaStatus(cudaMemcpyAsync(slot->parameters(), slot->host_parameters(), parameter_bytes_,
-                                                  cudaMemcpyHostToDevice, work),
-                                  "copy parameters"));
+  FIRN_RETURN_IF_ERROR(CudaStatus(
+      cudaMemcpyAsync(slot->parameters(), slot->host_parameters(), parameter_bytes_, cudaMemcpyHostToDevice, work),
+      "copy parameters"));
   FIRN_RETURN_IF_ERROR(CudaStatus(cudaMemsetAsync(slot->results(), 0, 4 * tasks_.size(), work), "clear surveys"));
   FIRN_RETURN_IF_ERROR(EnqueueChecks(/*of_source=*/true, work));
   FIRN_RETURN_IF_ERROR(EnqueueParts(work));
   FIRN_RETURN_IF_ERROR(EnqueueChecks(/*of_source=*/false, work));
   FIRN_RETURN_IF_ERROR(CudaStatus(cudaEventRecord(slot->coded(), work), "record an event"));
   FIRN_RETURN_IF_ERROR(CudaStatus(cudaStreamWaitEvent(out, slot->coded(), 0), "wait for an event"));
-  FIRN_RETURN_IF_ERROR(CudaStatus(
-      cudaMemcpyAsync(slot->host_results(), slot->results(), result_bytes_, cudaMemcpyDeviceToHost, out),
-      "copy results"));
+  FIRN_RETURN_IF_ERROR(
+      CudaStatus(cudaMemcpyAsync(slot->host_results(), slot->results(), result_bytes_, cudaMemcpyDeviceToHost, out),
+                 "copy results"));
   FIRN_RETURN_IF_ERROR(EnqueueSamples(out));
   FIRN_RETURN_IF_ERROR(EnqueueRuns(out));
   return CudaStatus(cudaEventRecord(slot->done(), out), "record an event");
@@ -293,9 +295,9 @@ absl::Status RecodeBatch::EnqueueSamples(cudaStream_t out) {
       for (uint64_t i = 0; i < sampled.rows(); ++i) {
         uint64_t row = i * sampled.stride();
         uint64_t canonical = row / coded_tokens * shape.tokens + exact + row % coded_tokens;
-        FIRN_RETURN_IF_ERROR(CudaStatus(cudaMemcpyAsync(to + i * row_bytes, from + canonical * row_bytes, row_bytes,
-                                                        cudaMemcpyDeviceToHost, out),
-                                        "copy a sampled row"));
+        FIRN_RETURN_IF_ERROR(CudaStatus(
+            cudaMemcpyAsync(to + i * row_bytes, from + canonical * row_bytes, row_bytes, cudaMemcpyDeviceToHost, out),
+            "copy a sampled row"));
       }
     }
   }

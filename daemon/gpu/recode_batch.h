@@ -39,8 +39,8 @@ class RecodeBatch {
   // How many blocks like this one a slot has room for; 0: not even one, or there is no kernel (`*why`).
   static size_t BlocksThatFit(const RecodeTask& task, const ScratchSlot& slot, absl::Status* why);
 
-  absl::Status Enqueue(std::vector<RecodeTask> tasks, ScratchSlot* slot, TransformCache* transforms,
-                       cudaStream_t work, cudaStream_t out);
+  absl::Status Enqueue(std::vector<RecodeTask> tasks, ScratchSlot* slot, TransformCache* transforms, cudaStream_t work,
+                       cudaStream_t out);
   std::vector<JobDone> Finish();
   const std::vector<RecodeTask>& tasks() const { return tasks_; }
 
@@ -49,7 +49,7 @@ class RecodeBatch {
     uint32_t run = 0;
     bool of_source = false;
     uint64_t bytes = 0, check_bytes = 0;
-    uint32_t checks = 0;          // A block.
+    uint32_t checks = 0;                  // A block.
     uint64_t bases_at = 0, seeds_at = 0;  // In the parameters.
     uint64_t results_at = 0;
   };
@@ -74,7 +74,9 @@ class RecodeBatch {
   const RecordHeader& source() const { return tasks_[0].recoding.source; }
   const RecordHeader& target() const { return tasks_[0].recoding.target; }
   bool IsCoded(uint32_t run) const { return coded_runs_.Has(run); }
-  uint8_t* Codes(uint32_t run, size_t block) const { return slot_->codes() + code_at_[run] + block * code_stride_[run]; }
+  uint8_t* Codes(uint32_t run, size_t block) const {
+    return slot_->codes() + code_at_[run] + block * code_stride_[run];
+  }
 
   uint8_t* const pool_;
   const RegisteredRegions* const regions_;

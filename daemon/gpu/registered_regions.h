@@ -29,9 +29,7 @@ class RegisteredRegions {
   // Everything that is usable is registered.
   bool idle() const;
   // How much of [offset, offset + bytes) one copy may take.
-  static uint64_t Split(uint64_t offset, uint64_t bytes) {
-    return std::min(bytes, kPieceBytes - offset % kPieceBytes);
-  }
+  static uint64_t Split(uint64_t offset, uint64_t bytes) { return std::min(bytes, kPieceBytes - offset % kPieceBytes); }
 
  private:
   struct Piece {

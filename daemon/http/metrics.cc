@@ -170,7 +170,7 @@ void AddFacts(const MetricsInput& input, Families* out) {
     const TierSettings& tier = config.tiers[i];
     Families::Set(tiers, 1,
                   {{"tier", tier.name},
-                   {"medium", std::string(MediumName(tier.medium))},
+                   {"medium", MediumOf(tier)},
                    {"precision_k", std::string(PrecisionClassName(tier.precision.k))},
                    {"precision_v", std::string(PrecisionClassName(tier.precision.v))},
                    {"io", i < input.io_backends.size() ? input.io_backends[i] : ""}});
@@ -185,6 +185,33 @@ void AddFacts(const MetricsInput& input, Families* out) {
   out->One(kGauge, "resident_bytes", "Resident memory of the process.", ResidentBytes());
 }
 
+void AddGpus(const MetricsInput& input, Families* out) {
+  using enum StatKind;
+  struct Row {
+    StatKind kind;
+    const char* name;
+    const char* help;
+    uint64_t (*of)(const GpuLink::Stats&);
+  };
+  constexpr Row kRows[] = {
+      {kGauge, "gpu_up", "1 while the tier's child process serves.", [](const auto& s) { return uint64_t{s.up}; }},
+      {kCounter, "gpu_starts", "Children started.", [](const auto& s) { return s.starts; }},
+      {kCounter, "gpu_deaths", "Children that ended, or never got ready.", [](const auto& s) { return s.deaths; }},
+      {kCounter, "gpu_jobs", "Jobs given to children.", [](const auto& s) { return s.jobs; }},
+      {kCounter, "gpu_job_failures", "Jobs that failed, or whose child died.",
+       [](const auto& s) { return s.jobs_failed; }},
+      {kGauge, "gpu_jobs_waiting", "Jobs without an answer yet.", [](const auto& s) { return s.jobs_waiting; }}};
+  for (const Row& row : kRows) {
+    MetricFamily& family = out->Add(row.kind, row.name, row.help);
+    for (const TierSettings& tier : input.config->tiers) {
+      if (tier.medium != Medium::kGpu) continue;
+      auto at = std::find_if(input.gpus.begin(), input.gpus.end(), [&](const auto& g) { return g.first == tier.name; });
+      uint64_t value = at == input.gpus.end() ? 0 : row.of(at->second);
+      Families::Set(family, static_cast<double>(value), {{"tier", tier.name}});
+    }
+  }
+}
+
 }  // namespace
 
 std::string MetricsText(const MetricsInput& input) {
@@ -192,6 +219,7 @@ std::string MetricsText(const MetricsInput& input) {
   AddFacts(input, &families);
   AddStore(*input.stats, &families);
   AddService(*input.core, &families);
+  AddGpus(input, &families);
   return families.Text();
 }
 

@@ -10,6 +10,7 @@
 
 #include "daemon/config/config.h"
 #include "daemon/core/service_core.h"
+#include "tiers/hot/gpu_link.h"
 #include "tiers/store/store_stats.h"
 
 namespace firn {
@@ -18,8 +19,9 @@ struct MetricsInput {
   const StoreStats* stats = nullptr;
   ServiceCore* core = nullptr;
   const Config* config = nullptr;
-  std::vector<std::string> unhealthy;    // Names of tiers that fail now.
-  std::vector<std::string> io_backends;  // By tier; empty where there is none.
+  std::vector<std::string> unhealthy;                        // Names of tiers that fail now.
+  std::vector<std::string> io_backends;                      // By tier; empty where there is none.
+  std::vector<std::pair<std::string, GpuLink::Stats>> gpus;  // By the name of their tier.
   int64_t started_unix_s = 0;
 };
 

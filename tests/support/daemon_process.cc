@@ -32,8 +32,9 @@ DaemonProcess::DaemonProcess(DaemonOptions options) : options_(std::move(options
   config << "state_dir = \"" << (folder_ / "state").string() << "\"\n"
          << "runtime_dir = \"" << (folder_ / "run").string() << "\"\n"
          << "[admin]\nhttp = \"" << options_.admin_http << "\"\n"
-         << "[[tier]]\nname = \"hot\"\nmedium = \"dram\"\ncapacity = \"" << options_.hot_capacity
-         << "\"\nprecision = \"exact\"\n"
+         << "[[tier]]\nname = \"hot\"\nmedium = \"" << (options_.hot_backend.empty() ? "dram" : "gpu:0")
+         << "\"\ncapacity = \"" << options_.hot_capacity << "\"\nprecision = \"exact\"\n"
+         << (options_.hot_backend.empty() ? "" : "backend = \"" + options_.hot_backend + "\"\nstaging = \"64MiB\"\n")
          << "[[tier]]\nname = \"warm\"\nmedium = \"dram\"\ncapacity = \"" << options_.warm_capacity
          << "\"\nprecision = \"int8\"\nleast = \"int4\"\n"
          << "[[tier]]\nname = \"cold\"\nmedium = \"nvme\"\ncapacity = \"" << options_.cold_capacity << "\"\npath = \""

@@ -21,7 +21,8 @@ struct DaemonOptions {
   std::string cold_capacity = "256MiB";
   std::string cold_path;  // Empty: a folder of the daemon's own.
   std::string admin_http = "off";
-  std::string extra_toml;  // Appended to the configuration.
+  std::string hot_backend;  // "cpu", "cuda": the hot tier is on a GPU, or on the processor in its place; empty: DRAM.
+  std::string extra_toml;   // Appended to the configuration.
 };
 
 class DaemonProcess {

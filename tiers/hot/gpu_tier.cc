@@ -214,8 +214,8 @@ void GpuTier::FillImpl(Draft* draft, const EncodedBlock& source) const {
 }
 
 void GpuTier::CommitImpl(std::unique_ptr<Draft> draft, std::shared_ptr<const RecordHeader> header,
-                         const CommitOptions& /*options*/, CommitDone done) {
-  std::shared_ptr<GpuDraft> filled(static_cast<GpuDraft*>(draft.release()));
+                         const CommitOptions& commit, CommitDone done) {
+  std::unique_ptr<GpuDraft> filled(static_cast<GpuDraft*>(draft.release()));
   for (uint32_t i = 0; i < kRunIds; ++i) FIRN_CHECK(header->runs[i].bytes == filled->layout().run_bytes[i]);
   gpu::CopyJob job;
   for (uint32_t i = 0; i < kRunIds; ++i) {
@@ -227,12 +227,16 @@ void GpuTier::CommitImpl(std::unique_ptr<Draft> draft, std::shared_ptr<const Rec
     job.target.push_back({gpu::kPoolSpace, run.offset, run.bytes});
   }
   uint64_t epoch = filled->record->pool->epoch;
-  auto on_done = [executor = options_.executor, filled, header = std::move(header),
+  auto on_done = [executor = options_.executor, filled = std::move(filled), header = std::move(header),
+                  returned = commit.returned,
                   done = std::move(done)](absl::StatusOr<std::vector<uint8_t>> answer) mutable {
-    executor->Post([filled = std::move(filled), header = std::move(header), done = std::move(done),
+    executor->Post([filled = std::move(filled), header = std::move(header), returned, done = std::move(done),
                     status = answer.status()]() mutable {
       std::shared_ptr<Record> record = filled->record;
       if (!status.ok()) {
+        // Where it was filled by reference, what it refers to is its caller's.
+        bool comes_back = returned != nullptr && absl::IsUnavailable(status) && filled->source.header == nullptr;
+        if (comes_back) *returned = std::move(filled);
         filled.reset();
         return done(status);
       }

@@ -335,6 +335,10 @@ class StoreImpl final : public Store, public PolicyView {
   void CommitEntry(std::shared_ptr<class InFlightPutImpl> put, std::unique_ptr<Draft> draft,
                    std::shared_ptr<const RecordHeader> header,
                    absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);
+  // The tier that a put was to enter went away with it: the next one takes what was filled.
+  void EnterElsewhere(std::shared_ptr<class InFlightPutImpl> put, std::unique_ptr<Draft> draft,
+                      std::shared_ptr<const RecordHeader> header,
+                      absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);
   void FailPut(absl::Status status, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);
   void PublishPut(std::shared_ptr<class InFlightPutImpl> put, std::shared_ptr<const RecordHeader> header, CopyPtr copy,
                   absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);

@@ -25,7 +25,9 @@ class InFlightPutImpl final : public InFlightPut {
 
   const PutSpec& spec() const override { return spec_; }
   const BlockShape& shape() const override { return plan_.header.shape; }
-  const MutableRuns& runs() const override { return draft_ != nullptr ? draft_->runs() : staged_runs_; }
+  const MutableRuns& runs() const override {
+    return draft_ != nullptr ? draft_->runs() : held_ != nullptr ? held_->runs() : staged_runs_;
+  }
   const RecordLayout& layout() const override { return plan_.layout; }
 
   EntryName name() const { return {spec_.address.ns, spec_.address.shard, spec_.address.key}; }
@@ -39,6 +41,8 @@ class InFlightPutImpl final : public InFlightPut {
     refines_ = false;
   }
   std::unique_ptr<Draft>& draft() { return draft_; }
+  // The bytes are in a draft of a tier that went away.
+  void Hold(std::unique_ptr<Draft> draft) { held_ = std::move(draft); }
   // The tier that it enters.
   uint8_t tier() const { return tier_; }
   void set_tier(uint8_t tier) { tier_ = tier; }
@@ -67,7 +71,7 @@ class InFlightPutImpl final : public InFlightPut {
   bool refines_;
   uint8_t tier_ = 0;
   TokenRanks ranks_;  // Null where no importance was given.
-  std::unique_ptr<Draft> draft_;
+  std::unique_ptr<Draft> draft_, held_;
   std::vector<uint8_t> staged_;
   MutableRuns staged_runs_;
   bool published_ = false;
@@ -416,11 +420,30 @@ void StoreImpl::FailPut(absl::Status status, absl::AnyInvocable<void(absl::Statu
 void StoreImpl::CommitEntry(std::shared_ptr<InFlightPutImpl> put, std::unique_ptr<Draft> draft,
                             std::shared_ptr<const RecordHeader> header,
                             absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) {
+  CommitOptions commit;
+  commit.returned = std::make_shared<std::unique_ptr<Draft>>();
   options_.tiers[put->tier()].tier->Commit(
-      std::move(draft), header, {}, [this, put, header, done = std::move(done)](absl::StatusOr<CopyPtr> copy) mutable {
-        if (!copy.ok()) return FailPut(copy.status(), std::move(done));
-        PublishPut(std::move(put), std::move(header), *std::move(copy), std::move(done));
+      std::move(draft), header, commit,
+      [this, put, header, returned = commit.returned, done = std::move(done)](absl::StatusOr<CopyPtr> copy) mutable {
+        if (copy.ok()) return PublishPut(std::move(put), std::move(header), *std::move(copy), std::move(done));
+        if (*returned == nullptr) return FailPut(copy.status(), std::move(done));
+        EnterElsewhere(std::move(put), std::move(*returned), std::move(header), std::move(done));
       });
+}
+
+void StoreImpl::EnterElsewhere(std::shared_ptr<InFlightPutImpl> put, std::unique_ptr<Draft> draft,
+                               std::shared_ptr<const RecordHeader> header,
+                               absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) {
+  auto tier = EntryTier(draft->layout().TotalBytes(), put->tier() + size_t{1});
+  if (!tier.has_value()) {
+    return FailPut(
+        Unavailable("tier \"{}\" went away, and none behind it takes the block", options_.tiers[put->tier()].name),
+        std::move(done));
+  }
+  put->set_tier(*tier);
+  put->Hold(std::move(draft));
+  EncodeForEntry(std::move(put), std::make_shared<RecordHeader>(*header), options_.clock->NowNs() + kRoomPatienceNs,
+                 std::move(done));
 }
 
 void StoreImpl::PublishPut(std::shared_ptr<InFlightPutImpl> put, std::shared_ptr<const RecordHeader> header,

@@ -87,6 +87,12 @@ void CheckTierPlaces(const Config& config, const Machine& machine, FindingSink* 
       sink->Error(prefix + "numa_node", std::to_string(*tier.numa_node),
                   fmt::format("no such node; allowed: {}", fmt::join(nodes, ", ")));
     }
+    if (tier.medium == Medium::kGpu) {
+      absl::Status status = machine.gpu(tier.gpu_device, tier.gpu_is_cpu);
+      if (!status.ok())
+        sink->Error(prefix + "medium", InQuotes(MediumOf(tier)),
+                    Message(status) + "; allowed: a GPU of this machine, or backend = \"cpu\" for trials");
+    }
     if (tier.path.empty()) continue;
     if (tier.medium == Medium::kNvme) CheckNvmePlace(tier, prefix, machine, sink);
     if (tier.medium == Medium::kCxl) CheckCxlPlace(tier, prefix, machine, sink);

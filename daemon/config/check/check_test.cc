@@ -42,6 +42,9 @@ Machine SmallMachine() {
   machine.cxl_place = [](const std::string& path, uint64_t) {
     return path.starts_with("/files/") ? FailedPrecondition("{} holds something else", path) : absl::OkStatus();
   };
+  machine.gpu = [](uint32_t device, bool is_cpu) {
+    return is_cpu || device == 0 ? absl::OkStatus() : NotFound("no GPU {}", device);
+  };
   machine.can_listen_on = [](const std::string& host) {
     return IsLoopback(host) || host == "0.0.0.0" || host == "10.0.0.1" ? absl::OkStatus()
                                                                        : NotFound("no address {}", host);
@@ -125,6 +128,22 @@ TEST(CheckConfig, MemoryOfNvmeTiersCounts) {
   std::string warnings;
   EXPECT_EQ(VerdictOf("[[tier]]\nname = \"h\"\nmedium = \"dram\"\ncapacity = \"7GiB\"\n" + cold, &warnings), "");
   EXPECT_THAT(warnings, AllOf(HasSubstr("7.00 GiB of tiers in memory"), HasSubstr("of 8.00 GiB of memory")));
+}
+
+std::string Gpu(const std::string& name, int device, const std::string& more = "") {
+  return "[[tier]]\nname = \"" + name + "\"\nmedium = \"gpu:" + std::to_string(device) + "\"\ncapacity = \"80GiB\"\n" +
+         more + "\n";
+}
+
+TEST(CheckConfig, GpusComeFirstAndHaveMemoryBehindThem) {
+  EXPECT_EQ(VerdictOf(Gpu("g", 0) + Tier("")), "") << "what a GPU has is not this machine's memory";
+  EXPECT_THAT(VerdictOf(Gpu("g", 1) + Tier("")), AllOf(HasSubstr("tier[0].medium"), HasSubstr("no GPU 1")));
+  EXPECT_EQ(VerdictOf(Gpu("g", 1, "backend = \"cpu\"") + Tier("")), "");
+  EXPECT_THAT(VerdictOf(Gpu("g", 0)), AllOf(HasSubstr("tier[0].medium"), HasSubstr("somewhere to go")));
+  EXPECT_THAT(VerdictOf(Tier("") + Gpu("g", 0) + "[[tier]]\nname = \"u\"\nmedium = \"dram\"\ncapacity = \"1GiB\""),
+              AllOf(HasSubstr("tier[1].medium"), HasSubstr("tiers on GPUs first")));
+  EXPECT_THAT(VerdictOf(Gpu("g", 0) + Gpu("h", 0) + Tier("")), HasSubstr("one tier a GPU"));
+  EXPECT_THAT(VerdictOf(Gpu("g", 0, "staging = \"9GiB\"") + Tier("")), HasSubstr("tier[1].capacity"));
 }
 
 TEST(CheckConfig, TheChainGoesHotToCold) {

@@ -41,6 +41,16 @@ void CheckChain(const Config& config, FindingSink* sink) {
                   fmt::format("finer than the hotter tier {}; allowed: at most {}", InQuotes(hotter.name),
                               PrintPrecision(hotter.precision, hotter.use_fp8)));
     }
+    if (tier.medium == Medium::kGpu && hotter.medium != Medium::kGpu) {
+      sink->Error(KeyOf(i, "medium"), InQuotes(MediumOf(tier)),
+                  fmt::format("behind {} on {}; allowed: tiers on GPUs first", InQuotes(hotter.name),
+                              MediumName(hotter.medium)));
+    }
+    for (size_t j = 0; tier.medium == Medium::kGpu && j < i; ++j) {
+      if (tiers[j].medium != Medium::kGpu || tiers[j].gpu_device != tier.gpu_device) continue;
+      sink->Error(KeyOf(i, "medium"), InQuotes(MediumOf(tier)),
+                  fmt::format("{} is on it already; allowed: one tier a GPU", InQuotes(tiers[j].name)));
+    }
     if (hotter.medium == Medium::kNvme) {
       sink->Error(
           KeyOf(i, "medium"), InQuotes(MediumName(tier.medium)),
@@ -49,8 +59,13 @@ void CheckChain(const Config& config, FindingSink* sink) {
                       InQuotes(hotter.name)));
     }
   }
+  if (!tiers.empty() && tiers.back().medium == Medium::kGpu) {
+    sink->Error(KeyOf(tiers.size() - 1, "medium"), InQuotes(MediumOf(tiers.back())),
+                "blocks must have somewhere to go when a GPU fails; allowed: with a tier on \"dram\" behind it");
+  }
   if (!tiers.empty() && tiers[0].medium == Medium::kNvme) {
-    sink->Error(KeyOf(0, "medium"), "\"nvme\"", "the hottest tier must be memory; allowed: \"dram\", \"cxl\"");
+    sink->Error(KeyOf(0, "medium"), "\"nvme\"",
+                "the hottest tier must be memory; allowed: \"gpu:N\", \"dram\", \"cxl\"");
   }
 }
 
@@ -58,6 +73,8 @@ void CheckMemory(const Config& config, const Machine& machine, FindingSink* sink
   uint64_t cold = 0, total = 0;
   for (const TierSettings& tier : config.tiers) {
     if (tier.medium == Medium::kNvme) cold += NvmeMemoryBytes(tier);
+    // Staging is memory like any tier's.
+    if (tier.medium == Medium::kGpu) total += tier.staging_bytes;
   }
   for (size_t i = 0; i < config.tiers.size(); ++i) {
     const TierSettings& tier = config.tiers[i];
