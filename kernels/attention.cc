@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/status.h"
+#include "kernels/attention/dispatch.h"
 #include "kernels/attention/launch.h"
 #include "kernels/launch_check.h"
 #include "kernels/view_checks.h"
@@ -15,13 +16,15 @@ constexpr uint32_t kSplitsMax = 1024;
 constexpr uint64_t kAlignment = 256;
 
 uint64_t RoundedUp(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-uint64_t Heads(const AttentionJob& job) { return uint64_t{job.sequences} * job.query_heads; }
-uint64_t QueriesBytes(const AttentionJob& job) { return RoundedUp(Heads(job) * job.width * 2); }
-uint64_t FactsBytes(const AttentionJob& job) { return RoundedUp(Heads(job) * sizeof(QueryFacts)); }
+uint32_t ExactParts(const ExactTokens& exact) {
+  return (exact.length_max + kExactTokensPerPart - 1) / kExactTokensPerPart;
+}
+uint32_t Parts(const AttentionJob& job) { return job.splits + ExactParts(job.exact[0]) + ExactParts(job.exact[1]); }
+uint64_t HeadParts(const AttentionJob& job) { return uint64_t{job.sequences} * job.query_heads * Parts(job); }
 
 absl::Status CheckShape(const AttentionJob& job) {
-  if (job.width != kAttentionWidth) {
-    return Unimplemented("attention over heads of width {}; {} is there", job.width, kAttentionWidth);
+  if (job.width != 128 && job.width != 64) {
+    return Unimplemented("attention over heads of width {}; 64 and 128 are there", job.width);
   }
   if (job.kv_heads == 0 || job.query_heads % job.kv_heads != 0) {
     return InvalidArgument("{} query heads for {} KV heads; a multiple expected", job.query_heads, job.kv_heads);
@@ -40,6 +43,9 @@ absl::Status CheckShape(const AttentionJob& job) {
     return InvalidArgument("up to {} tokens in {} blocks of {}", job.length_max, job.blocks_per_sequence,
                            job.block_tokens);
   }
+  if (job.length_max > kRowsMax / 2) {
+    return InvalidArgument("sequences of {} tokens; the limit is {}", job.length_max, kRowsMax / 2);
+  }
   if (job.layer >= job.layers || job.layers > kLayersMax) {
     return InvalidArgument("layer {} of {}", job.layer, job.layers);
   }
@@ -53,28 +59,55 @@ absl::Status CheckShape(const AttentionJob& job) {
   return absl::OkStatus();
 }
 
-absl::Status CheckPlane(const RunView& run, const char* name) {
+absl::Status CheckPart(const RunView& run, const char* name, uint64_t access_bytes) {
   if (!run.present()) return InvalidArgument("no run {}", name);
   if (run.pages != nullptr) return Unimplemented("{} in pages of an arena", name);
-  return CheckRun(run, name, 16);
+  return CheckRun(run, name, access_bytes);
+}
+
+absl::Status CheckPlanes(PrecisionClass precision, const RunView& meta, const RunView& p2, const RunView& p4,
+                         const RunView& p8, const char* const (&names)[4]) {
+  if (precision != PrecisionClass::k8Bit && precision != PrecisionClass::k4Bit && precision != PrecisionClass::k2Bit) {
+    return Unimplemented("attention on {} planes; int8, int4 and int2 are there", PrecisionClassName(precision));
+  }
+  FIRN_RETURN_IF_ERROR(CheckPart(meta, names[0], 16));
+  FIRN_RETURN_IF_ERROR(CheckPart(p2, names[1], 16));
+  if (precision != PrecisionClass::k2Bit) FIRN_RETURN_IF_ERROR(CheckPart(p4, names[2], 16));
+  if (precision == PrecisionClass::k8Bit) FIRN_RETURN_IF_ERROR(CheckPart(p8, names[3], 16));
+  return absl::OkStatus();
+}
+
+absl::Status CheckFp8(const AttentionJob& job) {
+  FIRN_RETURN_IF_ERROR(CheckPart(job.k_codes, "of the keys' codes", 16));
+  FIRN_RETURN_IF_ERROR(CheckPart(job.v_codes, "of the values' codes", 16));
+  if (job.k_scales == nullptr) FIRN_RETURN_IF_ERROR(CheckPart(job.k_meta, "of the keys' scales", sizeof(float)));
+  if (job.v_scales == nullptr) FIRN_RETURN_IF_ERROR(CheckPart(job.v_meta, "of the values' scales", sizeof(float)));
+  return absl::OkStatus();
 }
 
 absl::Status CheckCodes(const AttentionJob& job) {
-  for (PrecisionClass precision : {job.k_precision, job.v_precision}) {
-    if (precision == PrecisionClass::k4Bit || precision == PrecisionClass::k2Bit) continue;
-    return Unimplemented("attention on {} planes; int4 and int2 are there", PrecisionClassName(precision));
+  if ((job.k_transform.mean == nullptr) != (job.k_transform.decode_scale == nullptr)) {
+    return InvalidArgument("one of the keys' mean and decode_scale is null");
   }
+  if (job.fp8) return CheckFp8(job);
   if (job.meta != MetaType::kFp16 && job.meta != MetaType::kBf16) {
     return Unimplemented("attention with metadata of type {}", static_cast<int>(job.meta));
   }
-  FIRN_RETURN_IF_ERROR(CheckPlane(job.k_meta, "the keys' metadata"));
-  FIRN_RETURN_IF_ERROR(CheckPlane(job.v_meta, "the values' metadata"));
-  FIRN_RETURN_IF_ERROR(CheckPlane(job.k_p2, "the keys' p2"));
-  FIRN_RETURN_IF_ERROR(CheckPlane(job.v_p2, "the values' p2"));
-  if (job.k_precision == PrecisionClass::k4Bit) FIRN_RETURN_IF_ERROR(CheckPlane(job.k_p4, "the keys' p4"));
-  if (job.v_precision == PrecisionClass::k4Bit) FIRN_RETURN_IF_ERROR(CheckPlane(job.v_p4, "the values' p4"));
-  if ((job.k_transform.mean == nullptr) != (job.k_transform.decode_scale == nullptr)) {
-    return InvalidArgument("one of the keys' mean and decode_scale is null");
+  constexpr const char* kKeys[4] = {"the keys' metadata", "the keys' p2", "the keys' p4", "the keys' p8"};
+  constexpr const char* kValues[4] = {"the values' metadata", "the values' p2", "the values' p4", "the values' p8"};
+  FIRN_RETURN_IF_ERROR(CheckPlanes(job.k_precision, job.k_meta, job.k_p2, job.k_p4, job.k_p8, kKeys));
+  return CheckPlanes(job.v_precision, job.v_meta, job.v_p2, job.v_p4, job.v_p8, kValues);
+}
+
+absl::Status CheckExact(const ExactTokens& exact) {
+  if (exact.length_max == 0) return absl::OkStatus();
+  if (exact.type != DType::kFp16 && exact.type != DType::kBf16) {
+    return Unimplemented("exact tokens of type {}; FP16 and BF16 are there", DTypeName(exact.type));
+  }
+  if (exact.lengths == nullptr) return InvalidArgument("up to {} exact tokens, but no lengths", exact.length_max);
+  for (const RowsView* rows : {&exact.keys, &exact.values}) {
+    FIRN_RETURN_IF_ERROR(CheckRows(*rows, exact.length_max));
+    if (!AlignedRows(*rows)) return Unimplemented("exact rows that are not contiguous and aligned to 16 bytes");
   }
   return absl::OkStatus();
 }
@@ -89,45 +122,65 @@ absl::Status CheckMemory(const AttentionJob& job) {
   if (!Aligned(job.queries, 16) || !Aligned(job.out, 16) || job.queries == nullptr || job.out == nullptr) {
     return InvalidArgument("queries and out are wanted, aligned to 16 bytes");
   }
-  if (job.workspace == nullptr || !Aligned(job.workspace, kAlignment)) {
-    return InvalidArgument("a workspace of {} bytes is wanted, aligned to {}", AttentionWorkspaceBytes(job),
-                           kAlignment);
+  uint64_t bytes = AttentionWorkspaceBytes(job);
+  if (bytes > 0 && (job.workspace == nullptr || !Aligned(job.workspace, kAlignment))) {
+    return InvalidArgument("a workspace of {} bytes is wanted, aligned to {}", bytes, kAlignment);
   }
   return absl::OkStatus();
 }
 
-}  // namespace
-
-uint32_t AttentionSplits(const AttentionJob& job, uint32_t multiprocessors) {
-  // About four rounds of three blocks of threads a multiprocessor, and at least 256 tokens a part.
-  uint64_t heads = std::max<uint64_t>(1, uint64_t{job.sequences} * job.kv_heads);
-  uint64_t wanted = (uint64_t{multiprocessors} * 12 + heads - 1) / heads;
-  uint64_t most = std::max<uint64_t>(1, job.length_max / 256);
-  return static_cast<uint32_t>(std::clamp<uint64_t>(wanted, 1, std::min<uint64_t>(most, kSplitsMax)));
-}
-
-uint64_t AttentionWorkspaceBytes(const AttentionJob& job) {
-  return QueriesBytes(job) + FactsBytes(job) + Heads(job) * job.splits * sizeof(Partial);
-}
-
-absl::Status DecodeAttention(const AttentionJob& job, cudaStream_t stream) {
-  if (job.sequences == 0 || job.query_heads == 0) return absl::OkStatus();
-  FIRN_RETURN_IF_ERROR(CheckShape(job));
-  FIRN_RETURN_IF_ERROR(CheckCodes(job));
-  FIRN_RETURN_IF_ERROR(CheckScale(job.softmax_scale, "a softmax scale"));
-  FIRN_RETURN_IF_ERROR(CheckScale(job.v_scale, "a scale of values"));
-  FIRN_RETURN_IF_ERROR(CheckMemory(job));
+AttentionLaunch Prepare(const AttentionJob& job) {
   AttentionLaunch launch;
   launch.job = job;
   launch.group = job.query_heads / job.kv_heads;
   uint32_t each = (job.length_max + job.splits - 1) / job.splits;
   launch.tokens_per_split = std::max(1u, (each + kTileTokens - 1) / kTileTokens) * kTileTokens;
   launch.by_block = FastDivisor(job.block_tokens);
-  auto* memory = static_cast<uint8_t*>(job.workspace);
-  launch.queries = memory;
-  launch.facts = reinterpret_cast<QueryFacts*>(memory + QueriesBytes(job));
-  launch.partials = reinterpret_cast<Partial*>(memory + QueriesBytes(job) + FactsBytes(job));
-  return LaunchStatus(LaunchAttention(launch, stream), "attention on packed planes");
+  launch.parts = Parts(job);
+  for (int i = 0; i < 2; ++i) {
+    launch.exact_parts[i] = ExactParts(job.exact[i]);
+    if (launch.exact_parts[i] == 0) continue;
+    launch.by_exact_page[i][0] = FastDivisor(job.exact[i].keys.page_tokens);
+    launch.by_exact_page[i][1] = FastDivisor(job.exact[i].values.page_tokens);
+  }
+  launch.sums = static_cast<PartSums*>(job.workspace);
+  launch.values =
+      reinterpret_cast<float*>(static_cast<uint8_t*>(job.workspace) + RoundedUp(HeadParts(job) * sizeof(PartSums)));
+  return launch;
+}
+
+}  // namespace
+
+uint32_t AttentionSplits(const AttentionJob& job, uint32_t multiprocessors) {
+  // Two blocks of threads a multiprocessor; what a block does once costs it about as much as kOnce tokens, and each
+  // further part of a sequence kMerge.
+  constexpr uint64_t kOnce = 256, kMerge = 4, kTokensLeast = 8 * kTileTokens;
+  uint64_t places = std::max<uint64_t>(1, uint64_t{multiprocessors} * 2);
+  uint64_t heads = std::max<uint64_t>(1, uint64_t{job.sequences} * job.kv_heads);
+  uint64_t most = std::clamp<uint64_t>(job.length_max / kTokensLeast, 1, kSplitsMax), best = 1, least = UINT64_MAX;
+  for (uint64_t splits = 1; splits <= most; ++splits) {
+    uint64_t rounds = (heads * splits + places - 1) / places;
+    uint64_t cost = rounds * ((job.length_max + splits - 1) / splits + kOnce) + splits * kMerge;
+    if (cost < least) least = cost, best = splits;
+  }
+  return static_cast<uint32_t>(best);
+}
+
+uint64_t AttentionWorkspaceBytes(const AttentionJob& job) {
+  if (Parts(job) == 1) return 0;
+  return RoundedUp(HeadParts(job) * sizeof(PartSums)) + HeadParts(job) * job.width * sizeof(float);
+}
+
+absl::Status DecodeAttention(const AttentionJob& job, cudaStream_t stream) {
+  if (job.sequences == 0 || job.query_heads == 0) return absl::OkStatus();
+  FIRN_RETURN_IF_ERROR(CheckShape(job));
+  FIRN_RETURN_IF_ERROR(CheckCodes(job));
+  for (const ExactTokens& exact : job.exact) FIRN_RETURN_IF_ERROR(CheckExact(exact));
+  FIRN_RETURN_IF_ERROR(CheckScale(job.softmax_scale, "a softmax scale"));
+  FIRN_RETURN_IF_ERROR(CheckScale(job.v_scale, "a scale of values"));
+  FIRN_RETURN_IF_ERROR(CheckMemory(job));
+  auto* run = job.fp8 ? LaunchFp8 : job.width == 64 ? LaunchNested64 : LaunchNested128;
+  return LaunchStatus(run(Prepare(job), stream), "attention on a packed cache");
 }
 
 }  // namespace firn::kernels

@@ -1,16 +1,19 @@
-// Decode attention on packed planes: one query token a sequence reads keys and values as the nested code at 4 or 2 bits
-// has them, without decoding them to memory.
+// Decode attention on a packed cache: one query token a sequence reads keys and values as the nested code has them (at
+// 8, 4 or 2 bits, each part its own) or as FP8 E4M3, without decoding them to memory.
 //
 // With keys k = (H z) d + m and values v = n (H z'), H the Hadamard transform and z = minimum + step * level, scores
 // are q.k = (H(q d)).z + q.m and outputs n H(sum p z'): queries are rotated and balanced once, outputs once, and what
 // is read of a token is its planes and its two scales. Products run on tensor cores: levels exact in FP16, queries and
-// softmax weights rounded to FP16, sums in FP32.
+// softmax weights rounded to FP16, sums in FP32. FP8 has one scale a head in place of minimum and step.
 //
-// `out` is the attention over these tokens alone and `lse` the natural logarithm of the sum of its exponentials, so
-// that tokens kept exact (sinks, the recent window) can be attended to elsewhere and merged: weights are exp(lse - max
-// lse). Streams, threads, errors: as kernels/nested.h. Limits: width 128, up to 8 query heads a KV head, blocks of a
-// multiple of 16 tokens, planes without pages of their own (RunView::pages). Source: split-KV decoding as in
-// FlashDecoding (Dao et al., 2023); the algebra is FirnKV's.
+// Tokens that an engine keeps exact (sinks, the recent window) are attended to in the same call: up to two sets of
+// FP16 or BF16 rows of the engine's own. What else is attended to elsewhere can be merged by `lse`, the natural
+// logarithm of the sum of the exponentials: weights are exp(lse - max lse).
+//
+// One kernel where `arrivals` is given or nothing is cut, otherwise two. Streams, threads, errors: as kernels/nested.h.
+// Two calls that share a workspace or arrivals must not run at once. Limits: width 64 or 128, up to 8 query heads a KV
+// head, blocks of a multiple of 16 tokens, runs without pages of their own (RunView::pages); codes that are NaN in E4M3
+// count as 480. Source: split-KV decoding as in FlashDecoding (Dao et al., 2023); the algebra is FirnKV's.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -20,6 +23,16 @@
 #include "kernels/views.h"
 
 namespace firn::kernels {
+
+// Rows that are not coded, as attention takes keys: after rotary embedding. A sequence is a "block" of the views; the
+// order of its tokens is of no account, so a ring will do. Rows must be contiguous and 16-byte aligned. Values of BF16
+// beyond FP16's largest count as that.
+struct ExactTokens {
+  DType type = DType::kFp16;  // kFp16 or kBf16.
+  RowsView keys, values;
+  const uint32_t* lengths = nullptr;  // [sequences]
+  uint32_t length_max = 0;            // The largest of them, or more; 0: no such tokens.
+};
 
 struct AttentionJob {
   uint32_t sequences = 0, query_heads = 0, kv_heads = 0, width = 128;
@@ -31,16 +44,24 @@ struct AttentionJob {
   uint32_t layers = 0, layer = 0;     // Runs hold [layers][kv_heads][block_tokens].
   MetaType meta = MetaType::kFp16;    // kFp16 or kBf16.
   PrecisionClass k_precision = PrecisionClass::k4Bit, v_precision = PrecisionClass::k4Bit;
-  RunView k_meta, k_p2, k_p4, v_meta, v_p2, v_p4;
-  bool rotated = true;            // Both keys and values.
-  TransformView k_transform;      // As decoding has it: mean and decode_scale, or uniform_scale.
-  float v_scale = 1.0f;           // Values' uniform scale.
-  float softmax_scale = 0;        // Usually 1 / sqrt(width).
+  RunView k_meta, k_p2, k_p4, k_p8, v_meta, v_p2, v_p4, v_p8;
+  // E4M3 as kernels/fp8.h writes it, in place of planes. Scales [layers][kv_heads] of all blocks; null: k_meta and
+  // v_meta have a block's own.
+  bool fp8 = false;
+  RunView k_codes, v_codes;
+  const float *k_scales = nullptr, *v_scales = nullptr;
+  bool rotated = true;        // Both keys and values.
+  TransformView k_transform;  // As decoding has it: mean and decode_scale, or uniform_scale.
+  float v_scale = 1.0f;       // Values' uniform scale.
+  float softmax_scale = 0;    // Usually 1 / sqrt(width).
+  ExactTokens exact[2];
   const void* queries = nullptr;  // FP16 [sequences][query_heads][width]
   void* out = nullptr;            // FP16, the same
   float* lse = nullptr;           // [sequences][query_heads]; null: not wanted.
-  void* workspace = nullptr;      // AttentionWorkspaceBytes, 256-byte aligned.
-  uint32_t splits = 0;            // Of a sequence; AttentionSplits, or any from 1 to 1024.
+  void* workspace = nullptr;      // AttentionWorkspaceBytes, 256-byte aligned; null where that is 0.
+  // [sequences][kv_heads], zeros before the first call and after each; null: a second kernel puts parts together.
+  uint32_t* arrivals = nullptr;
+  uint32_t splits = 0;  // Of a sequence's packed tokens; AttentionSplits, or any from 1 to 1024.
 };
 
 // How many parts to cut sequences into, so that a GPU of so many multiprocessors is full.

@@ -7,32 +7,26 @@
 
 namespace firn::kernels {
 
-inline constexpr uint32_t kAttentionWidth = 128;
-inline constexpr uint32_t kQueriesMax = 8;  // Of one KV head.
+inline constexpr uint32_t kQueriesMax = 8;  // Of one KV head; a warp each.
 inline constexpr uint32_t kTileTokens = 16;
+inline constexpr uint32_t kAttentionThreads = 32 * kQueriesMax;
+inline constexpr uint32_t kExactTokensPerPart = 256;
 
-// What a query is to the products, beside its values.
-struct QueryFacts {
-  float unit;      // A score is unit * step * (16 or 64) * product + minimum * sum + constant, in units of log 2.
-  float sum;       // Of the query's values as they are multiplied.
-  float constant;  // The query times the keys' means.
-};
-// One part of a sequence, for one query.
-struct Partial {
-  float highest, weight;  // Sum of 2^(score - highest).
-  float values[kAttentionWidth];
+// Of one query over one part of a sequence.
+struct PartSums {
+  float highest, weight;  // The highest score, in units of log 2; the sum of 2^(score - highest).
 };
 
 struct AttentionLaunch {
   AttentionJob job;
-  uint32_t group = 1;             // Query heads a KV head.
-  FastDivisor by_block;           // Tokens of a block.
-  uint32_t tokens_per_split = 0;  // A multiple of kTileTokens.
-  void* queries = nullptr;        // FP16 [sequences][query_heads][width], as they are multiplied.
-  QueryFacts* facts = nullptr;    // [sequences][query_heads]
-  Partial* partials = nullptr;    // [splits][sequences][query_heads]
+  uint32_t group = 1;               // Query heads a KV head.
+  FastDivisor by_block;             // Tokens of a block.
+  FastDivisor by_exact_page[2][2];  // Tokens of a page of exact rows, of keys and of values.
+  uint32_t tokens_per_split = 0;    // A multiple of kTileTokens.
+  uint32_t parts = 0;               // job.splits, then those of the exact tokens.
+  uint32_t exact_parts[2] = {};
+  PartSums* sums = nullptr;  // [sequences][query_heads][parts]
+  float* values = nullptr;   // The same, [width] each, as the packed values have them: before the rotation back.
 };
-
-cudaError_t LaunchAttention(const AttentionLaunch& launch, cudaStream_t stream);
 
 }  // namespace firn::kernels

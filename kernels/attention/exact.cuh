@@ -1,0 +1,106 @@
+// Attention to rows that are not coded: tokens an engine keeps exact, of FP16 or BF16. Read straight from where they lie.
+#pragma once
+
+#include "kernels/attention/state.cuh"
+#include "kernels/device/values.cuh"
+
+namespace firn::kernels {
+
+// Of one sequence and head.
+struct ExactRows {
+  const RowsView& view;
+  const FastDivisor& by_page;
+  uint32_t sequence, layer, head;
+
+  __device__ __forceinline__ const uint16_t* Row(uint32_t token) const {
+    token += view.first_token;
+    uint32_t page = by_page.Quotient(token), in_page = token - page * view.page_tokens;
+    uint64_t index = uint64_t{sequence} * view.pages_per_block + page;
+    if (view.pages != nullptr) index = view.pages[index];
+    const auto* base = static_cast<const uint16_t*>(view.layer_bases != nullptr ? view.layer_bases[layer] : view.base);
+    if (view.layer_bases == nullptr) base += layer * view.layer_stride;
+    return base + static_cast<int64_t>(index) * view.page_stride + in_page * view.token_stride +
+           head * view.head_stride;
+  }
+};
+
+// Two values as FP16; what BF16 has beyond FP16's largest becomes that.
+__device__ __forceinline__ uint32_t AsHalves(uint32_t pair, bool bf16) {
+  if (!bf16) return pair;
+  float2 values = ValueTraits<__nv_bfloat16>::ToFloats(pair);
+  return ValueTraits<__half>::ToSaturatedPair(values.x, values.y);
+}
+
+// Eight neighbouring values a chunk, `kApart` values apart; zeros where there is no token.
+template <int kChunks, int kApart>
+__device__ __forceinline__ void LoadChunks(const uint16_t* row, bool there, bool bf16, uint32_t (&words)[kChunks * 4]) {
+#pragma unroll
+  for (int i = 0; i < kChunks; ++i) {
+    uint4 chunk = there ? __ldg(reinterpret_cast<const uint4*>(row + i * kApart)) : uint4{};
+    words[4 * i] = AsHalves(chunk.x, bf16), words[4 * i + 1] = AsHalves(chunk.y, bf16);
+    words[4 * i + 2] = AsHalves(chunk.z, bf16), words[4 * i + 3] = AsHalves(chunk.w, bf16);
+  }
+}
+
+// 16 tokens from `first` on, of `count`.
+template <uint32_t kWidth>
+__device__ __forceinline__ void AttendExactTile(const Lane& lane, const QueryOperands<kWidth>& queries,
+                                                const ExactRows& keys, const ExactRows& values, bool bf16,
+                                                uint32_t first, uint32_t count, State<kWidth>* state) {
+  constexpr int kKeyChunks = kWidth / 32, kValueChunks = kWidth / 64;
+  uint32_t a = first + lane.KeyToken(), b = a + 8;
+  uint32_t key_a[kKeyChunks * 4], key_b[kKeyChunks * 4];
+  LoadChunks<kKeyChunks, 32>(keys.Row(min(a, count - 1)) + lane.t * 8, a < count, bf16, key_a);
+  LoadChunks<kKeyChunks, 32>(keys.Row(min(b, count - 1)) + lane.t * 8, b < count, bf16, key_b);
+  float score[4] = {};
+#pragma unroll
+  for (int i = 0; i < kKeyChunks * 2; ++i) {
+    Multiply(score, key_a[2 * i], key_b[2 * i], key_a[2 * i + 1], key_b[2 * i + 1], queries.even[i], queries.odd[i]);
+  }
+  if (a >= count) score[0] = score[1] = -INFINITY;
+  if (b >= count) score[2] = score[3] = -INFINITY;
+  uint32_t weights[2];
+  state->template Weigh<false>(score, queries.unit, {0.0f, 1.0f}, {0.0f, 1.0f}, weights);
+  uint32_t words[4][kValueChunks * 4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    uint32_t token = first + lane.ValueToken(i);
+    LoadChunks<kValueChunks, 64>(values.Row(min(token, count - 1)) + lane.g * 8, token < count, bf16, words[i]);
+  }
+#pragma unroll
+  for (int m = 0; m < kValueChunks * 4; ++m) {
+    Multiply(state->values[m], __byte_perm(words[0][m], words[1][m], 0x5410),
+             __byte_perm(words[0][m], words[1][m], 0x7632), __byte_perm(words[2][m], words[3][m], 0x5410),
+             __byte_perm(words[2][m], words[3][m], 0x7632), weights[0], weights[1]);
+  }
+}
+
+// Tokens begin to end of exact rows `which`. `memory` is the warp's own, and so is `sums_of`.
+template <uint32_t kWidth>
+__device__ __forceinline__ void AttendExact(const AttentionLaunch& launch, uint32_t which, uint32_t begin, uint32_t end,
+                                            uint8_t* memory, Queries<kWidth>* queries, PartSums* sums_of) {
+  const AttentionJob& job = launch.job;
+  const ExactTokens& exact = job.exact[which];
+  PrepareQueries<Code::kRows, kWidth>(launch, blockIdx.z, blockIdx.y, queries);
+  __syncthreads();
+  Lane lane;
+  QueryOperands<kWidth> operands(lane, *queries);
+  State<kWidth> state;
+  ExactRows keys{exact.keys, launch.by_exact_page[which][0], blockIdx.z, job.layer, blockIdx.y};
+  ExactRows values{exact.values, launch.by_exact_page[which][1], blockIdx.z, job.layer, blockIdx.y};
+  for (uint32_t first = begin + threadIdx.x / 32 * kTileTokens; first < end; first += kQueriesMax * kTileTokens) {
+    AttendExactTile<kWidth>(lane, operands, keys, values, exact.type == DType::kBf16, first, end, &state);
+  }
+  state.template Store<Code::kRows>(lane, launch.group, reinterpret_cast<float*>(memory), sums_of);
+}
+
+// Outputs to where the packed values' are: before the rotation back.
+template <uint32_t kWidth>
+__device__ __forceinline__ void AsPacked(const AttentionJob& job, float (&v)[kWidth / 32]) {
+  if (job.rotated) Rotate(v);
+  float factor = (job.rotated ? 1.0f / static_cast<float>(kWidth) : 1.0f) / job.v_scale;
+#pragma unroll
+  for (float& value : v) value *= factor;
+}
+
+}  // namespace firn::kernels
