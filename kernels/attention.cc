@@ -16,11 +16,21 @@ constexpr uint32_t kSplitsMax = 1024;
 constexpr uint64_t kAlignment = 256;
 
 uint64_t RoundedUp(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-uint32_t ExactParts(const ExactTokens& exact) {
-  return (exact.length_max + kExactTokensPerPart - 1) / kExactTokensPerPart;
+uint64_t HeadParts(const AttentionJob& job) { return uint64_t{job.sequences} * job.query_heads * job.splits; }
+uint32_t TilesOf(uint32_t tokens, uint32_t splits) {
+  uint32_t each = (tokens + splits - 1) / splits;
+  return (each + kTileTokens - 1) / kTileTokens;
 }
-uint32_t Parts(const AttentionJob& job) { return job.splits + ExactParts(job.exact[0]) + ExactParts(job.exact[1]); }
-uint64_t HeadParts(const AttentionJob& job) { return uint64_t{job.sequences} * job.query_heads * Parts(job); }
+// How many neighbouring tiles a warp takes, which saves looking up addresses: up to four of a block, while every warp
+// has four turns or more.
+uint32_t TurnOf(const AttentionJob& job) {
+  if (const char* t = getenv("FIRN_TURN")) return atoi(t);
+  uint32_t tiles = TilesOf(job.length_max, job.splits) / kQueriesMax;
+  for (uint32_t turn : {4u, 2u}) {
+    if (job.block_tokens / kTileTokens % turn == 0 && tiles >= 4 * turn) return turn;
+  }
+  return 1;
+}
 
 absl::Status CheckShape(const AttentionJob& job) {
   if (job.width != 128 && job.width != 64) {
@@ -133,15 +143,16 @@ AttentionLaunch Prepare(const AttentionJob& job) {
   AttentionLaunch launch;
   launch.job = job;
   launch.group = job.query_heads / job.kv_heads;
-  uint32_t each = (job.length_max + job.splits - 1) / job.splits;
-  launch.tokens_per_split = std::max(1u, (each + kTileTokens - 1) / kTileTokens) * kTileTokens;
+  launch.turn = TurnOf(job);
+  uint32_t tiles = std::max(1u, TilesOf(job.length_max, job.splits));
+  launch.tokens_per_split = (tiles + launch.turn - 1) / launch.turn * launch.turn * kTileTokens;
   launch.by_block = FastDivisor(job.block_tokens);
-  launch.parts = Parts(job);
   for (int i = 0; i < 2; ++i) {
-    launch.exact_parts[i] = ExactParts(job.exact[i]);
-    if (launch.exact_parts[i] == 0) continue;
-    launch.by_exact_page[i][0] = FastDivisor(job.exact[i].keys.page_tokens);
-    launch.by_exact_page[i][1] = FastDivisor(job.exact[i].values.page_tokens);
+    const ExactTokens& exact = job.exact[i];
+    if (exact.length_max == 0) continue;
+    launch.exact_per_split[i] = TilesOf(exact.length_max, job.splits) * kTileTokens;
+    launch.by_exact_page[i][0] = FastDivisor(exact.keys.page_tokens);
+    launch.by_exact_page[i][1] = FastDivisor(exact.values.page_tokens);
   }
   launch.sums = static_cast<PartSums*>(job.workspace);
   launch.values =
@@ -152,22 +163,24 @@ AttentionLaunch Prepare(const AttentionJob& job) {
 }  // namespace
 
 uint32_t AttentionSplits(const AttentionJob& job, uint32_t multiprocessors) {
-  // Two blocks of threads a multiprocessor; what a block does once costs it about as much as kOnce tokens, and each
-  // further part of a sequence kMerge.
-  constexpr uint64_t kOnce = 256, kMerge = 4, kTokensLeast = 8 * kTileTokens;
-  uint64_t places = std::max<uint64_t>(1, uint64_t{multiprocessors} * 2);
+  if (const char* t = getenv("FIRN_SPLITS")) return atoi(t);
+  // In tokens' time of a multiprocessor: it has two blocks of threads at once, or one that is a tenth slower than half
+  // of it; what every block does once, what putting parts together takes at all, and each part of it.
+  constexpr uint64_t kOnce = 512, kMerge = 400, kMergePart = 16, kTokensLeast = 8 * kTileTokens;
+  uint64_t processors = std::max<uint64_t>(1, multiprocessors);
   uint64_t heads = std::max<uint64_t>(1, uint64_t{job.sequences} * job.kv_heads);
   uint64_t most = std::clamp<uint64_t>(job.length_max / kTokensLeast, 1, kSplitsMax), best = 1, least = UINT64_MAX;
   for (uint64_t splits = 1; splits <= most; ++splits) {
-    uint64_t rounds = (heads * splits + places - 1) / places;
-    uint64_t cost = rounds * ((job.length_max + splits - 1) / splits + kOnce) + splits * kMerge;
+    uint64_t blocks = (heads * splits + processors - 1) / processors, tokens = (job.length_max + splits - 1) / splits;
+    uint64_t cost = blocks * tokens + (blocks % 2 == 1 ? tokens / 10 : 0) + (blocks + 1) / 2 * kOnce;
+    if (splits > 1) cost += kMerge + splits * kMergePart;
     if (cost < least) least = cost, best = splits;
   }
   return static_cast<uint32_t>(best);
 }
 
 uint64_t AttentionWorkspaceBytes(const AttentionJob& job) {
-  if (Parts(job) == 1) return 0;
+  if (job.splits == 1) return 0;
   return RoundedUp(HeadParts(job) * sizeof(PartSums)) + HeadParts(job) * job.width * sizeof(float);
 }
 

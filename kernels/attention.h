@@ -61,7 +61,7 @@ struct AttentionJob {
   void* workspace = nullptr;      // AttentionWorkspaceBytes, 256-byte aligned; null where that is 0.
   // [sequences][kv_heads], zeros before the first call and after each; null: a second kernel puts parts together.
   uint32_t* arrivals = nullptr;
-  uint32_t splits = 0;  // Of a sequence's packed tokens; AttentionSplits, or any from 1 to 1024.
+  uint32_t splits = 0;  // Of a sequence; AttentionSplits, or any from 1 to 1024.
 };
 
 // How many parts to cut sequences into, so that a GPU of so many multiprocessors is full.

@@ -202,12 +202,18 @@ void Decode(const Shape& s) {
 }  // namespace
 }  // namespace firn::kernels
 
-// Two arguments, SEQUENCES TOKENS: that shape at INT4 alone.
+// SEQUENCES TOKENS [int8|int4|int2|e4m3]: that shape alone.
 int main(int count, char** arguments) {
   using namespace firn::kernels;  // NOLINT: the program's own.
-  if (count == 3) {
-    Run({.sequences = static_cast<uint32_t>(std::stoul(arguments[1])),
-         .tokens = static_cast<uint32_t>(std::stoul(arguments[2]))});
+  if (count >= 3) {
+    Shape shape;
+    shape.sequences = static_cast<uint32_t>(std::stoul(arguments[1]));
+    shape.tokens = static_cast<uint32_t>(std::stoul(arguments[2]));
+    std::string code = count > 3 ? arguments[3] : "int4";
+    shape.fp8 = code == "e4m3";
+    if (code == "int8") shape.k = shape.v = k8;
+    if (code == "int2") shape.k = shape.v = k2;
+    Run(shape);
     return 0;
   }
   for (uint32_t sequences : {1, 4, 16, 64}) {

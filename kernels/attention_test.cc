@@ -160,7 +160,7 @@ struct RoundedQuery {
     Rotate(&values, rotated);
     float largest = 0;
     for (float value : values) largest = std::max(largest, std::fabs(value));
-    float unit = largest / 256.0f;
+    float unit = largest > 0 ? std::exp2f(static_cast<float>(std::ilogb(largest)) - 7.0f) : 1.0f;
     for (float& value : values) value = HalfToFloat(FloatToHalf(value / unit)) * unit;
   }
   double Times(const float* key) const {

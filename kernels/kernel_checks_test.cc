@@ -145,34 +145,101 @@ TEST(KernelChecks, CopiesThatMakeNoSenseAreRefused) {
   }
 }
 
-TEST(KernelChecks, AttentionThatMakesNoSenseIsRefused) {
-  const std::vector<Refusal<AttentionJob>> refusals = {
-      {[](auto* j) { j->width = 64; }, "width 64; 128 is there"},
-      {[](auto* j) { j->query_heads = 7; }, "7 query heads for 2 KV heads"},
-      {[](auto* j) { j->query_heads = 18; }, "9 query heads a KV head; up to 8"},
-      {[](auto* j) { j->block_tokens = 40; }, "blocks of 40 tokens; a multiple of 16"},
-      {[](auto* j) { j->length_max = 1000; }, "up to 1000 tokens in 4 blocks of 64"},
-      {[](auto* j) { j->layer = 2; }, "layer 2 of 2"},
-      {[](auto* j) { j->splits = 0; }, "in 0 parts; 1 to 1024"},
-      {[](auto* j) { j->k_precision = PrecisionClass::k8Bit; }, "int8 planes"},
-      {[](auto* j) { j->v_p4 = {}; }, "no run the values' p4"},
-      {[](auto* j) { j->softmax_scale = 0; }, "a softmax scale of 0"},
-      {[](auto* j) { j->v_scale = std::numeric_limits<float>::infinity(); }, "a scale of values of inf"},
-      {[](auto* j) { j->lengths = nullptr; }, "no lengths"},
-      {[](auto* j) { j->workspace = nullptr; }, "a workspace of"},
-  };
+AttentionJob Attention() {
+  AttentionJob job;
+  job.sequences = 3, job.query_heads = 8, job.kv_heads = 2;
+  job.block_table = job.lengths = reinterpret_cast<uint32_t*>(Somewhere());
+  job.blocks_per_sequence = 4, job.block_tokens = 64, job.length_max = 200, job.layers = 2, job.splits = 2;
+  job.k_meta = job.k_p2 = job.k_p4 = job.v_meta = job.v_p2 = job.v_p4 = SomeRun();
+  job.softmax_scale = 0.1f;
+  job.queries = job.out = job.workspace = Somewhere();
+  return job;
+}
+
+ExactTokens SomeExact() {
+  ExactTokens exact;
+  exact.keys = exact.values = Rows();
+  exact.lengths = reinterpret_cast<uint32_t*>(Somewhere()), exact.length_max = 64;
+  return exact;
+}
+
+void ExpectRefused(const std::vector<Refusal<AttentionJob>>& refusals, const AttentionJob& sound) {
   for (const auto& refusal : refusals) {
-    AttentionJob job;
-    job.sequences = 3, job.query_heads = 8, job.kv_heads = 2;
-    job.block_table = job.lengths = reinterpret_cast<uint32_t*>(Somewhere());
-    job.blocks_per_sequence = 4, job.block_tokens = 64, job.length_max = 200, job.layers = 2, job.splits = 1;
-    job.k_meta = job.k_p2 = job.k_p4 = job.v_meta = job.v_p2 = job.v_p4 = SomeRun();
-    job.softmax_scale = 0.1f;
-    job.queries = job.out = job.workspace = Somewhere();
+    AttentionJob job = sound;
     refusal.change(&job);
     absl::Status status = DecodeAttention(job, nullptr);
     EXPECT_FALSE(status.ok()) << refusal.says;
     EXPECT_THAT(std::string(status.message()), HasSubstr(refusal.says));
+  }
+}
+
+TEST(KernelChecks, AttentionThatMakesNoSenseIsRefused) {
+  ExpectRefused(
+      {
+          {[](auto* j) { j->width = 96; }, "width 96; 64 and 128 are there"},
+          {[](auto* j) { j->query_heads = 7; }, "7 query heads for 2 KV heads"},
+          {[](auto* j) { j->query_heads = 18; }, "9 query heads a KV head; up to 8"},
+          {[](auto* j) { j->block_tokens = 40; }, "blocks of 40 tokens; a multiple of 16"},
+          {[](auto* j) { j->length_max = 1000; }, "up to 1000 tokens in 4 blocks of 64"},
+          {[](auto* j) { j->blocks_per_sequence = 1u << 30, j->length_max = 1u << 30; }, "the limit is 1073741823"},
+          {[](auto* j) { j->layer = 2; }, "layer 2 of 2"},
+          {[](auto* j) { j->splits = 0; }, "in 0 parts; 1 to 1024"},
+          {[](auto* j) { j->k_precision = PrecisionClass::k3Bit; }, "int3 planes"},
+          {[](auto* j) { j->k_precision = PrecisionClass::k8Bit; }, "no run the keys' p8"},
+          {[](auto* j) { j->v_precision = PrecisionClass::kExact; }, "exact planes"},
+          {[](auto* j) { j->v_p4 = {}; }, "no run the values' p4"},
+          {[](auto* j) { j->k_p2.base += 8; }, "the keys' p2 is not aligned to 16 bytes"},
+          {[](auto* j) { j->v_p2.pages = j->lengths; }, "the values' p2 in pages"},
+          {[](auto* j) { j->meta = MetaType::kFp32; }, "metadata of type"},
+          {[](auto* j) { j->k_transform.mean = reinterpret_cast<float*>(Somewhere()); }, "mean and decode_scale"},
+          {[](auto* j) { j->softmax_scale = 0; }, "a softmax scale of 0"},
+          {[](auto* j) { j->v_scale = std::numeric_limits<float>::infinity(); }, "a scale of values of inf"},
+          {[](auto* j) { j->lengths = nullptr; }, "no lengths"},
+          {[](auto* j) { j->out = nullptr; }, "queries and out are wanted"},
+          {[](auto* j) { j->workspace = nullptr; }, "a workspace of"},
+      },
+      Attention());
+}
+
+TEST(KernelChecks, AttentionToFp8AndExactTokensThatMakesNoSenseIsRefused) {
+  AttentionJob fp8 = Attention();
+  fp8.fp8 = true;
+  fp8.k_codes = fp8.v_codes = SomeRun();
+  ExpectRefused(
+      {
+          {[](auto* j) { j->k_codes = {}; }, "no run of the keys' codes"},
+          {[](auto* j) { j->v_codes.block_stride = 4104; }, "the values' codes is not aligned to 16 bytes"},
+          {[](auto* j) { j->k_meta = {}; }, "no run of the keys' scales"},
+          {[](auto* j) { j->v_meta.base += 2; }, "the values' scales is not aligned to 4 bytes"},
+      },
+      fp8);
+  AttentionJob exact = Attention();
+  exact.exact[0] = exact.exact[1] = SomeExact();
+  ExpectRefused(
+      {
+          {[](auto* j) { j->exact[0].type = DType::kFp8E4m3; }, "exact tokens of type"},
+          {[](auto* j) { j->exact[1].lengths = nullptr; }, "up to 64 exact tokens, but no lengths"},
+          {[](auto* j) { j->exact[1].length_max = 65; }, "65 tokens from token 0 on, but 1 pages of 64"},
+          {[](auto* j) { j->exact[0].values.base = nullptr; }, "rows without an address"},
+          {[](auto* j) { j->exact[0].keys.channel_stride = 2; }, "not contiguous and aligned"},
+          {[](auto* j) { j->exact[0].values.token_stride = 132; }, "not contiguous and aligned"},
+      },
+      exact);
+}
+
+TEST(KernelChecks, AttentionIsCutToFillAGpu) {
+  AttentionJob job = Attention();
+  for (uint32_t sequences : {1u, 3u, 64u, 1000u}) {
+    for (uint32_t tokens : {0u, 1u, 127u, 1024u, 1u << 20}) {
+      job.sequences = sequences, job.length_max = tokens;
+      uint32_t splits = AttentionSplits(job, 132);
+      EXPECT_GE(splits, 1u);
+      EXPECT_LE(splits, std::max(1u, tokens / 128));
+      // A gigantic cache fills it.
+      EXPECT_TRUE(tokens < 1u << 20 || sequences * job.kv_heads * splits >= 250u) << splits;
+      job.splits = splits;
+      EXPECT_EQ(AttentionWorkspaceBytes(job) == 0, splits == 1);
+    }
   }
 }
 

@@ -1,7 +1,9 @@
-// The attention kernel. A block of eight warps has a part of a sequence and one KV head with its queries: the warps read
-// tiles of 16 tokens in turn, their parts are put together in shared memory, and the block that finishes a sequence last
-// puts the blocks' parts together. Further blocks have the exact tokens.
+// The attention kernel. A block of eight warps has a part of a sequence and one KV head with its queries: the warps
+// read tiles of 16 tokens in turn, their parts are put together in shared memory, and the block that finishes a
+// sequence last puts the blocks' parts together. Exact tokens are shared out among the blocks too.
 #pragma once
+
+#include <type_traits>
 
 #include "kernels/attention/exact.cuh"
 #include "kernels/attention/merge.cuh"
@@ -100,126 +102,142 @@ __device__ __forceinline__ void AddValues(const uint8_t* tile, const Lane& lane,
   }
 }
 
-template <Code kCode>
-__device__ __forceinline__ Scale ScaleOf(uint32_t bits, bool fp16) {
+template <Code kCode, bool kHalves>
+__device__ __forceinline__ Scale ScaleOf(uint32_t bits) {
   if constexpr (kCode == Code::kFp8) return {0.0f, __uint_as_float(bits)};
-  float2 pair = fp16 ? ValueTraits<__half>::ToFloats(bits) : ValueTraits<__nv_bfloat16>::ToFloats(bits);
+  using Value = std::conditional_t<kHalves, __half, __nv_bfloat16>;
+  float2 pair = ValueTraits<Value>::ToFloats(bits);
   constexpr float kOffset = CodeTraits<kCode>::kOffset;
   return {kOffset == 0.0f ? pair.x : fmaf(kOffset, pair.y, pair.x), pair.y};
 }
 
-template <typename Layout>
-__device__ __forceinline__ void AttendTile(const uint8_t* tile, const Lane& lane, bool fp16,
-                                           const QueryOperands<Layout::kWidth>& queries, uint32_t tokens_left,
-                                           State<Layout::kWidth>* state) {
-  float products[4], score[4];
-  Scores<Layout>(tile, lane, queries, products);
+// Of a tile's products; gives the weights as the second product takes them.
+template <typename Layout, bool kHalves>
+__device__ __forceinline__ void Weigh(const uint8_t* tile, const Lane& lane,
+                                      const QueryOperands<Layout::kWidth>& queries, const float (&products)[4],
+                                      uint32_t tokens_left, State<Layout::kWidth>* state, uint32_t (&weights)[2]) {
   const auto* meta = reinterpret_cast<const uint32_t*>(tile + Layout::kMetaAt);
   uint32_t a = Layout::kFp8 ? 0 : lane.KeyToken(), b = Layout::kFp8 ? 0 : a + 8;
-  Scale k[2] = {ScaleOf<Layout::kKeys>(meta[a], fp16), ScaleOf<Layout::kKeys>(meta[b], fp16)};
-  Scale v[2] = {ScaleOf<Layout::kValues>(meta[16 + a], fp16), ScaleOf<Layout::kValues>(meta[16 + b], fp16)};
+  Scale k[2] = {ScaleOf<Layout::kKeys, kHalves>(meta[a]), ScaleOf<Layout::kKeys, kHalves>(meta[b])};
+  Scale v[2] = {ScaleOf<Layout::kValues, kHalves>(meta[16 + a]), ScaleOf<Layout::kValues, kHalves>(meta[16 + b])};
+  float score[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     score[i] = Layout::kFp8 ? k[i / 2].step * products[i]
                             : fmaf(k[i / 2].step, products[i], k[i / 2].minimum * queries.sum[i % 2]);
   }
   if (tokens_left < kTileTokens) {
-    if (lane.KeyToken() >= tokens_left) score[0] = score[1] = -INFINITY;
-    if (lane.KeyToken() + 8 >= tokens_left) score[2] = score[3] = -INFINITY;
+    // What stands behind the last token may be anything.
+    if (lane.KeyToken() >= tokens_left) score[0] = score[1] = -INFINITY, v[0] = {};
+    if (lane.KeyToken() + 8 >= tokens_left) score[2] = score[3] = -INFINITY, v[1] = {};
   }
-  uint32_t weights[2];
   state->template Weigh<!Layout::kFp8>(score, queries.unit, v[0], v[1], weights);
-  AddValues<Layout>(tile, lane, weights, state);
 }
 
-// Tokens begin to end of the packed cache. `memory` is the warp's own, and so is what is in `sums_of`.
-template <typename Layout>
-__device__ __forceinline__ void AttendPacked(const AttentionLaunch& launch, uint32_t begin, uint32_t end,
-                                             uint8_t* memory, Queries<Layout::kWidth>* queries, PartSums* sums_of) {
-  auto memory_at = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
-  TileStream<Layout> stream(launch, blockIdx.z, blockIdx.y, begin, end, memory_at);
-  constexpr int kAhead = static_cast<int>(Layout::kStages) - 1;
-#pragma unroll
-  for (int i = 0; i < kAhead; ++i) stream.Issue();
-  PrepareQueries<Layout::kKeys, Layout::kWidth>(launch, blockIdx.z, blockIdx.y, queries);
-  __syncthreads();
-  Lane lane;
-  QueryOperands<Layout::kWidth> operands(lane, *queries);
-  State<Layout::kWidth> state;
-  bool fp16 = launch.job.meta == MetaType::kFp16;
-  uint32_t stage = 0;
-  for (uint32_t token = begin + threadIdx.x / 32 * kTileTokens; token < end; token += kQueriesMax * kTileTokens) {
-    WaitForCopies<kAhead - 1>();
+// A warp's tiles one after another.
+template <typename Layout, bool kHalves>
+__device__ __forceinline__ void AttendTiles(TileStream<Layout>* stream, TileOrder order, uint32_t end,
+                                            const uint8_t* memory, const Lane& lane,
+                                            const QueryOperands<Layout::kWidth>& queries,
+                                            State<Layout::kWidth>* state) {
+  constexpr uint32_t kEnd = Layout::kStages * Layout::kBytes;
+  uint32_t stage = 0, before = kEnd, weights[2] = {};
+  while (order.token() < end) {
+    WaitForCopies<Layout::kAhead - 1>();
     __syncwarp();  // All lanes' copies are there, and all lanes are done with the tile that the next one replaces.
-    stream.Issue();
-    AttendTile<Layout>(memory + stage, lane, fp16, operands, end - token, &state);
-    stage = stage + Layout::kBytes == Layout::kStages * Layout::kBytes ? 0 : stage + Layout::kBytes;
+    stream->Issue();
+    float products[4];
+    Scores<Layout>(memory + stage, lane, queries, products);
+    if (Layout::kOverlap && before != kEnd) AddValues<Layout>(memory + before, lane, weights, state);
+    Weigh<Layout, kHalves>(memory + stage, lane, queries, products, end - order.token(), state, weights);
+    if (!Layout::kOverlap) AddValues<Layout>(memory + stage, lane, weights, state);
+    order.Advance();
+    before = stage;
+    stage = stage + Layout::kBytes == kEnd ? 0 : stage + Layout::kBytes;
+  }
+  if (Layout::kOverlap && before != kEnd) AddValues<Layout>(memory + before, lane, weights, state);
+}
+
+// `memory` is the warp's own, and so is what is in `sums_of`. Queries are prepared.
+template <typename Layout>
+__device__ __forceinline__ void AttendPacked(const AttentionLaunch& launch, TileStream<Layout>* stream, uint32_t begin,
+                                             uint32_t end, uint8_t* memory, const Queries<Layout::kWidth>& queries,
+                                             PartSums* sums_of) {
+  Lane lane;
+  QueryOperands<Layout::kWidth> operands(lane, queries);
+  State<Layout::kWidth> state;
+  TileOrder order(begin, launch.turn);
+  if (Layout::kFp8 || launch.job.meta == MetaType::kFp16) {
+    AttendTiles<Layout, true>(stream, order, end, memory, lane, operands, &state);
+  } else {
+    AttendTiles<Layout, Layout::kFp8>(stream, order, end, memory, lane, operands, &state);
   }
   WaitForCopies<0>();
   __syncwarp();
   state.template Store<Layout::kValues>(lane, launch.group, reinterpret_cast<float*>(memory), sums_of);
 }
 
-// Which tokens a block of threads has.
-struct PartTokens {
-  uint32_t exact = 2;  // Which of the exact rows; 2: packed tokens.
-  uint32_t begin, end;
-
-  __device__ __forceinline__ explicit PartTokens(const AttentionLaunch& launch) {
-    const AttentionJob& job = launch.job;
-    uint32_t part = blockIdx.x;
-    if (part < job.splits) {
-      begin = part * launch.tokens_per_split;
-      end = min(job.lengths[blockIdx.z], begin + launch.tokens_per_split);
-      return;
-    }
-    part -= job.splits;
-    exact = part < launch.exact_parts[0] ? 0 : 1;
-    begin = (exact == 0 ? part : part - launch.exact_parts[0]) * kExactTokensPerPart;
-    end = min(job.exact[exact].lengths[blockIdx.z], begin + kExactTokensPerPart);
-  }
-};
-
 template <typename Layout>
 __global__ void __launch_bounds__(kAttentionThreads, 2) AttendParts(const __grid_constant__ AttentionLaunch launch) {
   constexpr uint32_t kWidth = Layout::kWidth, kWarpBytes = Layout::kStages * Layout::kBytes;
   extern __shared__ __align__(128) uint8_t memory[];
-  __shared__ Queries<kWidth> queries;
+  __shared__ Queries<kWidth> queries, exact_queries;
   __shared__ PartSums sums[kQueriesMax][kQueriesMax];
+  __shared__ LaneRuns<Layout> runs;
+  __shared__ ExactShare exact;
   const AttentionJob& job = launch.job;
   uint32_t warp = threadIdx.x / 32;
-  PartTokens tokens(launch);
+  uint8_t* own = memory + warp * kWarpBytes;
+  uint32_t begin = blockIdx.x * launch.tokens_per_split;
+  // What is asked for before the length is known is there the sooner.
+  TileStream<Layout> stream(launch, runs, begin, static_cast<uint32_t>(__cvta_generic_to_shared(own)));
+  uint32_t end = min(job.lengths[blockIdx.z], begin + launch.tokens_per_split);
+  if (warp == 0) runs.Set(job);
+  if (threadIdx.x == 32) exact.Set(launch);
+  __syncthreads();
+  if (begin < end) {
+    stream.Begin(end);
+    PrepareQueries<Layout::kKeys, kWidth>(launch, &queries);
+  }
+  if (!exact.Empty()) {
+    exact.Prefetch<kWidth>(launch);
+    PrepareQueries<Code::kRows, kWidth>(launch, &exact_queries);
+  }
+  __syncthreads();
   HeadResult<kWidth / 32> result;
-  if (tokens.begin < tokens.end) {
-    uint8_t* own = memory + warp * kWarpBytes;
-    if (tokens.exact == 2) {
-      AttendPacked<Layout>(launch, tokens.begin, tokens.end, own, &queries, sums[warp]);
-    } else {
-      AttendExact<kWidth>(launch, tokens.exact, tokens.begin, tokens.end, own, &queries, sums[warp]);
-    }
+  if (begin < end) {
+    AttendPacked<Layout>(launch, &stream, begin, end, own, queries, sums[warp]);
+    __syncthreads();
+    if (warp < launch.group) result = MergeWarps<kWidth>(sums, memory, kWarpBytes);
+    result.highest += queries.constant[warp];
+    __syncthreads();
+  }
+  if (!exact.Empty()) {
+    AttendExact<kWidth>(launch, exact, own, exact_queries, sums[warp]);
     __syncthreads();
     if (warp < launch.group) {
-      result = MergeWarps<kWidth>(sums, memory, kWarpBytes);
-      result.highest += queries.constant[warp];
-      if (tokens.exact != 2) AsPacked<kWidth>(job, result.values);
+      auto of_exact = MergeWarps<kWidth>(sums, memory, kWarpBytes);
+      AsPacked<kWidth>(job, of_exact.values);
+      result.Add(of_exact);
     }
   }
-  uint64_t query = uint64_t{blockIdx.z} * job.query_heads + blockIdx.y * launch.group + warp;
-  if (launch.parts > 1) {
-    if (warp < launch.group) StorePart<kWidth>(launch, query, blockIdx.x, result);
+  uint64_t first_query = uint64_t{blockIdx.z} * job.query_heads + blockIdx.y * launch.group;
+  if (job.splits > 1) {
+    if (warp < launch.group) StorePart<kWidth>(launch, first_query + warp, blockIdx.x, result);
     if (job.arrivals == nullptr) return;
-    if (!LastToArrive(job.arrivals + blockIdx.z * job.kv_heads + blockIdx.y, launch.parts)) return;
-    if (warp < launch.group) result = MergeParts<kWidth>(launch, query);
+    if (!LastToArrive(job.arrivals + blockIdx.z * job.kv_heads + blockIdx.y, job.splits)) return;
+    result = MergeParts<kWidth>(launch, first_query, reinterpret_cast<float*>(memory));
   }
-  if (warp < launch.group) StoreResult<kWidth>(job, query, result);
+  if (warp < launch.group) StoreResult<kWidth>(job, first_query + warp, result);
 }
 
 template <uint32_t kWidth>
 __global__ void __launch_bounds__(kAttentionThreads) PutTogether(const __grid_constant__ AttentionLaunch launch) {
+  __shared__ float memory[kQueriesMax * kWidth];
+  uint64_t first_query = uint64_t{blockIdx.z} * launch.job.query_heads + blockIdx.y * launch.group;
+  auto result = MergeParts<kWidth>(launch, first_query, memory);
   uint32_t warp = threadIdx.x / 32;
-  if (warp >= launch.group) return;
-  uint64_t query = uint64_t{blockIdx.z} * launch.job.query_heads + blockIdx.y * launch.group + warp;
-  StoreResult<kWidth>(launch.job, query, MergeParts<kWidth>(launch, query));
+  if (warp < launch.group) StoreResult<kWidth>(launch.job, first_query + warp, result);
 }
 
 template <typename Layout>
@@ -229,8 +247,8 @@ cudaError_t LaunchLayout(const AttentionLaunch& launch, cudaStream_t stream) {
   auto* kernel = AttendParts<Layout>;
   cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMemory);
   if (error != cudaSuccess) return error;
-  kernel<<<dim3(launch.parts, job.kv_heads, job.sequences), kAttentionThreads, kMemory, stream>>>(launch);
-  if (launch.parts > 1 && job.arrivals == nullptr) {
+  kernel<<<dim3(job.splits, job.kv_heads, job.sequences), kAttentionThreads, kMemory, stream>>>(launch);
+  if (job.splits > 1 && job.arrivals == nullptr) {
     PutTogether<Layout::kWidth><<<dim3(1, job.kv_heads, job.sequences), kAttentionThreads, 0, stream>>>(launch);
   }
   return cudaGetLastError();

@@ -38,8 +38,12 @@ struct Operands {
   uint32_t even[CodeTraits<kCode>::kQuarters], odd[CodeTraits<kCode>::kQuarters];
 };
 
-// Bits of `a` where the mask has ones, else of `b`.
-__device__ __forceinline__ uint32_t Select(uint32_t mask, uint32_t a, uint32_t b) { return (a & mask) | (b & ~mask); }
+// Bits of `a` where the mask has ones, else of `b`. The compiler would take two instructions.
+__device__ __forceinline__ uint32_t Select(uint32_t mask, uint32_t a, uint32_t b) {
+  uint32_t to;
+  asm("lop3.b32 %0, %1, %2, %3, 0xE4;" : "=r"(to) : "r"(a), "r"(b), "r"(mask));
+  return to;
+}
 
 // `a` is p2's word or FP8's codes, `b` p4's, `low` and `high` the words of p8 that have quarters 0 and 2, 1 and 3.
 template <Code kCode>
@@ -51,7 +55,8 @@ __device__ __forceinline__ Operands<kCode> Unpack(uint32_t a, uint32_t b, uint32
     to.odd[0] = (a & kSigns) | (a >> 1 & kRest);
   } else if constexpr (kCode == Code::kInt2) {
 #pragma unroll
-    for (int q = 0; q < 4; ++q) to.even[q] = a & (0x00030003u << (2 * q)), to.odd[q] = (a >> 8) & (0x00030003u << (2 * q));
+    for (int q = 0; q < 4; ++q)
+      to.even[q] = a & (0x00030003u << (2 * q)), to.odd[q] = (a >> 8) & (0x00030003u << (2 * q));
   } else {
     // Nibbles of quarters 0 and 2, of 1 and 3.
     uint32_t outer = Select(0xCCCCCCCCu, a << 2, b), inner = Select(0xCCCCCCCCu, a, b >> 2);

@@ -1,4 +1,5 @@
-// Attention to rows that are not coded: tokens an engine keeps exact, of FP16 or BF16. Read straight from where they lie.
+// Attention to rows that are not coded: tokens an engine keeps exact, of FP16 or BF16. Read straight from where they
+// lie.
 #pragma once
 
 #include "kernels/attention/state.cuh"
@@ -75,21 +76,54 @@ __device__ __forceinline__ void AttendExactTile(const Lane& lane, const QueryOpe
   }
 }
 
-// Tokens begin to end of exact rows `which`. `memory` is the warp's own, and so is `sums_of`.
+// Which exact rows a block of threads attends to.
+struct ExactShare {
+  uint32_t begin[2], end[2];
+
+  __device__ __forceinline__ void Set(const AttentionLaunch& launch) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      begin[i] = blockIdx.x * launch.exact_per_split[i], end[i] = begin[i];
+      if (launch.exact_per_split[i] == 0) continue;
+      end[i] = max(begin[i], min(launch.job.exact[i].lengths[blockIdx.z], begin[i] + launch.exact_per_split[i]));
+    }
+  }
+  __device__ __forceinline__ bool Empty() const { return begin[0] == end[0] && begin[1] == end[1]; }
+  // To the second-level cache, where they are looked for only when the packed tokens are done: a lane a row.
+  template <uint32_t kWidth>
+  __device__ __forceinline__ void Prefetch(const AttentionLaunch& launch) const {
+    uint32_t part = threadIdx.x % 2;
+#pragma unroll 1
+    for (int set = 0; set < 2; ++set) {
+      const ExactTokens& exact = launch.job.exact[set];
+      ExactRows rows{part == 0 ? exact.keys : exact.values, launch.by_exact_page[set][part], blockIdx.z,
+                     launch.job.layer, blockIdx.y};
+      for (uint32_t token = begin[set] + threadIdx.x / 2; token < end[set]; token += kAttentionThreads / 2) {
+        const uint16_t* row = rows.Row(token);
+        for (uint32_t i = 0; i < kWidth; i += 64) asm volatile("prefetch.global.L2 [%0];" ::"l"(row + i));
+      }
+    }
+  }
+};
+
+// `memory` is the warp's own, and so is `sums_of`. Queries are prepared. Not inlined: the packed tokens' loop, next to
+// which it would stand, needs all registers there are.
 template <uint32_t kWidth>
-__device__ __forceinline__ void AttendExact(const AttentionLaunch& launch, uint32_t which, uint32_t begin, uint32_t end,
-                                            uint8_t* memory, Queries<kWidth>* queries, PartSums* sums_of) {
+__device__ __noinline__ void AttendExact(const AttentionLaunch& launch, const ExactShare& share, uint8_t* memory,
+                                         const Queries<kWidth>& queries, PartSums* sums_of) {
   const AttentionJob& job = launch.job;
-  const ExactTokens& exact = job.exact[which];
-  PrepareQueries<Code::kRows, kWidth>(launch, blockIdx.z, blockIdx.y, queries);
-  __syncthreads();
   Lane lane;
-  QueryOperands<kWidth> operands(lane, *queries);
+  QueryOperands<kWidth> operands(lane, queries);
   State<kWidth> state;
-  ExactRows keys{exact.keys, launch.by_exact_page[which][0], blockIdx.z, job.layer, blockIdx.y};
-  ExactRows values{exact.values, launch.by_exact_page[which][1], blockIdx.z, job.layer, blockIdx.y};
-  for (uint32_t first = begin + threadIdx.x / 32 * kTileTokens; first < end; first += kQueriesMax * kTileTokens) {
-    AttendExactTile<kWidth>(lane, operands, keys, values, exact.type == DType::kBf16, first, end, &state);
+#pragma unroll 1
+  for (int set = 0; set < 2; ++set) {
+    const ExactTokens& exact = job.exact[set];
+    ExactRows keys{exact.keys, launch.by_exact_page[set][0], blockIdx.z, job.layer, blockIdx.y};
+    ExactRows values{exact.values, launch.by_exact_page[set][1], blockIdx.z, job.layer, blockIdx.y};
+    uint32_t first = share.begin[set] + threadIdx.x / 32 * kTileTokens;
+    for (; first < share.end[set]; first += kQueriesMax * kTileTokens) {
+      AttendExactTile<kWidth>(lane, operands, keys, values, exact.type == DType::kBf16, first, share.end[set], &state);
+    }
   }
   state.template Store<Code::kRows>(lane, launch.group, reinterpret_cast<float*>(memory), sums_of);
 }

@@ -1,9 +1,9 @@
 // Who has what. A warp attends to 16 tokens at a time. Lane (g, t) = (lane / 4, lane % 4).
 //
-// Scores are keys (rows: tokens) times queries (columns: heads), so a lane has those of tokens KeyToken() and 8 more and
-// of heads 2t and 2t + 1. Outputs are values (rows: channels) times weights (columns: heads): the same heads, so nothing
-// that belongs to a head ever changes lanes. Only weights do, transposed once: tokens ValueToken(i) are then lane t's.
-// Tokens are in such an order that lanes read rows from different banks of shared memory.
+// Scores are keys (rows: tokens) times queries (columns: heads), so a lane has those of tokens KeyToken() and 8 more
+// and of heads 2t and 2t + 1. Outputs are values (rows: channels) times weights (columns: heads): the same heads, so
+// nothing that belongs to a head ever changes lanes. Only weights do, transposed once: tokens ValueToken(i) are then
+// lane t's. Tokens are in such an order that lanes read rows from different banks of shared memory.
 //
 // Which channels a lane multiplies together is free, as long as queries and outputs agree: lane t takes the keys' bytes
 // as they lie, a quarter of each row, lane g of the values an eighth.

@@ -10,7 +10,6 @@ namespace firn::kernels {
 inline constexpr uint32_t kQueriesMax = 8;  // Of one KV head; a warp each.
 inline constexpr uint32_t kTileTokens = 16;
 inline constexpr uint32_t kAttentionThreads = 32 * kQueriesMax;
-inline constexpr uint32_t kExactTokensPerPart = 256;
 
 // Of one query over one part of a sequence.
 struct PartSums {
@@ -19,14 +18,14 @@ struct PartSums {
 
 struct AttentionLaunch {
   AttentionJob job;
-  uint32_t group = 1;               // Query heads a KV head.
-  FastDivisor by_block;             // Tokens of a block.
-  FastDivisor by_exact_page[2][2];  // Tokens of a page of exact rows, of keys and of values.
-  uint32_t tokens_per_split = 0;    // A multiple of kTileTokens.
-  uint32_t parts = 0;               // job.splits, then those of the exact tokens.
-  uint32_t exact_parts[2] = {};
-  PartSums* sums = nullptr;  // [sequences][query_heads][parts]
-  float* values = nullptr;   // The same, [width] each, as the packed values have them: before the rotation back.
+  uint32_t group = 1;                // Query heads a KV head.
+  FastDivisor by_block;              // Tokens of a block.
+  FastDivisor by_exact_page[2][2];   // Tokens of a page of exact rows, of keys and of values.
+  uint32_t turn = 1;                 // Tiles that a warp takes in turn; a block has a multiple of them.
+  uint32_t tokens_per_split = 0;     // A multiple of turn * kTileTokens.
+  uint32_t exact_per_split[2] = {};  // Multiples of kTileTokens.
+  PartSums* sums = nullptr;          // [sequences][query_heads][splits]
+  float* values = nullptr;  // The same, [width] each, as the packed values have them: before the rotation back.
 };
 
 }  // namespace firn::kernels

@@ -1,5 +1,5 @@
-// Parts put together: those of the warps of a block of threads, then those of a sequence, which the last block to arrive
-// or a second kernel does. One warp a query head, a lane with neighbouring channels.
+// Parts put together: those of the warps of a block of threads, then those of a sequence, which the last block to
+// arrive or a second kernel does. One warp a query head, a lane with neighbouring channels.
 #pragma once
 
 #include "kernels/attention/query.cuh"
@@ -11,6 +11,15 @@ template <int kEach>
 struct HeadResult {
   float highest = -INFINITY, weight = 0;
   float values[kEach] = {};
+
+  __device__ __forceinline__ void Add(const HeadResult& other) {
+    if (other.highest == -INFINITY) return;
+    float most = fmaxf(highest, other.highest);
+    float own = PowerOfTwo(highest - most), others = PowerOfTwo(other.highest - most);
+    highest = most, weight = weight * own + other.weight * others;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) values[i] = values[i] * own + other.values[i] * others;
+  }
 };
 
 template <int kEach>
@@ -35,8 +44,7 @@ __device__ __forceinline__ HeadResult<kWidth / 32> MergeWarps(const PartSums (*s
   for (uint32_t w = 0; w < kQueriesMax; ++w) to.highest = fmaxf(to.highest, sums[w][head].highest);
 #pragma unroll
   for (uint32_t w = 0; w < kQueriesMax; ++w) {
-    if (sums[w][head].highest == -INFINITY) continue;
-    float factor = PowerOfTwo(sums[w][head].highest - to.highest);
+    float own = sums[w][head].highest, factor = own == -INFINITY ? 0.0f : PowerOfTwo(own - to.highest);
     to.weight += sums[w][head].weight * factor;
     const float* from = reinterpret_cast<const float*>(values + w * warp_bytes) + head * kWidth + first;
 #pragma unroll
@@ -48,38 +56,59 @@ __device__ __forceinline__ HeadResult<kWidth / 32> MergeWarps(const PartSums (*s
 template <uint32_t kWidth>
 __device__ __forceinline__ void StorePart(const AttentionLaunch& launch, uint64_t query, uint32_t part,
                                           const HeadResult<kWidth / 32>& from) {
-  uint64_t at = query * launch.parts + part;
+  uint64_t at = query * launch.job.splits + part;
   if (threadIdx.x % 32 == 0) launch.sums[at] = {from.highest, from.weight};
   float* to = launch.values + at * kWidth + threadIdx.x % 32 * (kWidth / 32);
 #pragma unroll
   for (int i = 0; i < static_cast<int>(kWidth / 32); ++i) to[i] = from.values[i];
 }
 
-// Of a sequence's parts. A part without tokens has a highest score of minus infinity and no values.
+// Of a sequence's parts, by all threads: warp w has head w % group and every so many-th part. The result is with the
+// first warps, one a head. `memory` has room for a row a warp. A part without tokens has a highest score of minus
+// infinity and no values.
 template <uint32_t kWidth>
-__device__ __forceinline__ HeadResult<kWidth / 32> MergeParts(const AttentionLaunch& launch, uint64_t query) {
+__device__ __forceinline__ HeadResult<kWidth / 32> MergeParts(const AttentionLaunch& launch, uint64_t first_query,
+                                                              float* memory) {
   constexpr int kEach = kWidth / 32;
-  uint32_t lane = threadIdx.x % 32, parts = launch.parts;
-  const auto* sums = reinterpret_cast<const float2*>(launch.sums) + query * parts;
-  const float* values = launch.values + query * parts * kWidth + lane * kEach;
+  constexpr uint32_t kAtOnce = 8;
+  uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, parts = launch.job.splits;
+  uint32_t slices = kQueriesMax / launch.group, head = warp % launch.group, slice = warp / launch.group;
+  uint64_t first_part = (first_query + head) * parts;
+  const auto* sums = reinterpret_cast<const float2*>(launch.sums) + first_part;
+  const float* values = launch.values + first_part * kWidth + lane * kEach;
   HeadResult<kEach> to;
   for (uint32_t p = lane; p < parts; p += 32) to.highest = fmaxf(to.highest, __ldcg(sums + p).x);
   to.highest = MostOfWarp(to.highest);
-  if (to.highest == -INFINITY) return to;
-  for (uint32_t from = 0; from < parts; from += 32) {
+  for (uint32_t from = 0; from < parts && slice < slices; from += 32) {
     float2 own = from + lane < parts ? __ldcg(sums + from + lane) : float2{-INFINITY, 0.0f};
-    float own_factor = PowerOfTwo(own.x - to.highest);
+    float own_factor = own.x == -INFINITY ? 0.0f : PowerOfTwo(own.x - to.highest);
     to.weight += own.y * own_factor;
     uint32_t count = min(32u, parts - from);
-#pragma unroll 8
-    for (uint32_t p = 0; p < count; ++p) {
-      float factor = __shfl_sync(kAllLanes, own_factor, p), v[kEach] = {};
-      if (factor > 0) LoadChannels(values + uint64_t{from + p} * kWidth, v);
+    for (uint32_t p = slice; p < count; p += slices * kAtOnce) {
+      // All asked for at once, what nobody wrote too, which is not looked at.
+      float v[kAtOnce][kEach];
 #pragma unroll
-      for (int i = 0; i < kEach; ++i) to.values[i] += v[i] * factor;
+      for (uint32_t i = 0; i < kAtOnce; ++i) {
+        LoadChannels(values + (from + min(p + i * slices, count - 1)) * kWidth, v[i]);
+      }
+#pragma unroll
+      for (uint32_t i = 0; i < kAtOnce; ++i) {
+        uint32_t part = p + i * slices;
+        float factor = __shfl_sync(kAllLanes, own_factor, min(part, 31u));
+        bool counts = part < count && factor != 0.0f;
+#pragma unroll
+        for (int c = 0; c < kEach; ++c) to.values[c] += counts ? v[i][c] * factor : 0.0f;
+      }
     }
   }
   to.weight = SumOfWarp(to.weight);
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) memory[warp * kWidth + lane * kEach + i] = to.values[i];
+  __syncthreads();
+  for (uint32_t other = 1; other < slices && warp < launch.group; ++other) {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) to.values[i] += memory[(other * launch.group + warp) * kWidth + lane * kEach + i];
+  }
   return to;
 }
 

@@ -51,12 +51,12 @@ struct Queries {
 
 // By all threads; those that read what it makes wait at a barrier. Queries beyond the group are zeros.
 template <Code kCode, uint32_t kWidth>
-__device__ __forceinline__ void PrepareQueries(const AttentionLaunch& launch, uint32_t sequence, uint32_t kv_head,
-                                               Queries<kWidth>* queries) {
+__device__ __forceinline__ void PrepareQueries(const AttentionLaunch& launch, Queries<kWidth>* queries) {
   constexpr int kEach = kWidth / 32;
   constexpr bool kExact = kCode == Code::kRows;
   using Traits = CodeTraits<kCode>;
   const AttentionJob& job = launch.job;
+  uint32_t sequence = blockIdx.z, kv_head = blockIdx.y;
   uint32_t head = threadIdx.x / 32, first = threadIdx.x % 32 * kEach;
   float v[kEach] = {}, constant = 0;
   if (head < launch.group) {
@@ -79,14 +79,16 @@ __device__ __forceinline__ void PrepareQueries(const AttentionLaunch& launch, ui
   float largest = 1e-30f, sum = 0;
 #pragma unroll
   for (int i = 0; i < kEach; ++i) largest = fmaxf(largest, fabsf(v[i]));
-  float unit = MostOfWarp(largest) / 256.0f;
+  // A power of two, so that the largest is from 128 on and nothing is divided.
+  uint32_t exponent = __float_as_uint(MostOfWarp(largest)) >> 23;
+  float unit = __uint_as_float((exponent - 7) << 23), inverse = __uint_as_float((254 + 7 - exponent) << 23);
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
     uint32_t channel = first + static_cast<uint32_t>(i);
-    float multiple = static_cast<float>(1u << Traits::MultipleLog2(Traits::kNested ? channel / (kWidth / 4) : 0));
-    __half rounded = __float2half_rn(v[i] / unit / multiple);
+    uint32_t log2 = Traits::MultipleLog2(Traits::kNested ? channel / (kWidth / 4) : 0);
+    __half rounded = __float2half_rn(v[i] * inverse * __uint_as_float((127 - log2) << 23));
     queries->operands[head][QueryPlace<kCode, kWidth>(channel)] = rounded;
-    sum += __half2float(rounded) * multiple;
+    sum = fmaf(__half2float(rounded), __uint_as_float((127 + log2) << 23), sum);
   }
   sum = SumOfWarp(sum), constant = SumOfWarp(constant);
   if (threadIdx.x % 32 != 0) return;

@@ -9,10 +9,10 @@
 
 namespace firn::kernels {
 
-constexpr float kSlack = 4.0f;          // In units of log 2: weights stay below 16.
-constexpr float kLargestStep = 16.0f;   // Of the step that the scale is for.
-constexpr float kStepWeight = 16.0f;    // What a weight of 1 with that step becomes.
-constexpr float kStepLeast = 1e-30f;    // Smaller steps weigh nothing.
+constexpr float kSlack = 4.0f;         // In units of log 2: weights stay below 16.
+constexpr float kLargestStep = 16.0f;  // Of the step that the scale is for.
+constexpr float kStepWeight = 16.0f;   // What a weight of 1 with that step becomes.
+constexpr float kStepLeast = 1e-30f;   // Smaller steps weigh nothing.
 constexpr float kHighestLeast = -1e30f;
 
 // Minimum and step of a token.
@@ -89,6 +89,7 @@ struct State {
   template <Code kCode>
   __device__ __forceinline__ void Store(const Lane& lane, uint32_t group, float* values_of, PartSums* sums_of) {
     using Traits = CodeTraits<kCode>;
+    float level = Traits::kLevel / step_scale;
 #pragma unroll
     for (int q = 0; q < 2; ++q) {
 #pragma unroll
@@ -101,7 +102,7 @@ struct State {
       if (lane.g == 0) sums_of[query] = {highest[q], weight[q]};
 #pragma unroll
       for (uint32_t m = 0; m < kWidth / 16; ++m) {
-        float unit = Traits::kLevel / static_cast<float>(1u << Traits::MultipleLog2(m % 4)) / step_scale;
+        float unit = level * (1.0f / static_cast<float>(1u << Traits::MultipleLog2(m % 4)));
         float2 pair = {fmaf(values[m][q], unit, base[q]), fmaf(values[m][2 + q], unit, base[q])};
         *reinterpret_cast<float2*>(values_of + query * kWidth + OutputChannel<kCode, kWidth>(m, lane.g)) = pair;
       }

@@ -4,6 +4,8 @@
 // A lane always copies from the same run, so that it finds its address once a tile and the rest are fixed distances.
 #pragma once
 
+#include <new>
+
 #include "kernels/attention/lane.cuh"
 #include "kernels/attention/launch.h"
 
@@ -20,7 +22,7 @@ struct TileLayout {
   static constexpr uint32_t kUnits = kKeyUnits + CodeTraits<kValues>::kUnits;
   static constexpr uint32_t kValuesAt = kKeyUnits * kUnitBytes;
   static constexpr uint32_t kMetaAt = kUnits * kUnitBytes;
-  static constexpr uint32_t kValueMetaAt = kMetaAt + 64;
+  static constexpr uint32_t kMetaLanes = kFp8 ? 2 : 8;  // That copy it: four tokens' each, or a part's scale.
   static constexpr uint32_t kBytes = kMetaAt + 128;
   // How units are shared out among lanes.
   static constexpr uint32_t kGroups = kUnits <= 2 ? 2 : kUnits <= 4 ? 4 : 8;
@@ -29,12 +31,15 @@ struct TileLayout {
   // As many as two blocks of threads a multiprocessor have room for, but no more than help.
   static constexpr uint32_t kFits = 108 * 1024 / (kQueriesMax * kBytes);
   static constexpr uint32_t kStages = kFits < 6 ? kFits : 6;
-  static_assert(kStages >= 2 && kStages * kBytes >= kQueriesMax * kWidth * sizeof(float), "outputs go there at the end");
+  static_assert(kStages * kBytes >= kQueriesMax * kWidth * sizeof(float), "outputs go there at the end");
+  // Where there is room, a tile's values are added while the next tile's scores are on their way: two are in use.
+  static constexpr bool kOverlap = kStages >= 5;
+  static constexpr uint32_t kAhead = kStages - (kOverlap ? 2 : 1);
+  static_assert(kAhead >= 2);
 };
 
-// `bytes` of 16 are copied, the rest is zeros.
-__device__ __forceinline__ void CopyWide(uint32_t to, const uint8_t* from, uint32_t bytes) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+__device__ __forceinline__ void CopyWide(uint32_t to, const uint8_t* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
 __device__ __forceinline__ void CopyWord(uint32_t to, const uint8_t* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
@@ -47,123 +52,165 @@ __device__ __forceinline__ void WaitForCopies() {
 
 // What a lane reads of a run: of a block's rows from `offset` on.
 struct LaneRun {
-  const uint8_t* base = nullptr;
-  uint8_t* const* block_bases = nullptr;
-  uint64_t block_stride = 0;
-  uint32_t offset = 0, row_bytes = 0;
+  static constexpr uint64_t kOwnAddresses = ~uint64_t{0};  // Instead of a stride: `base` has the blocks' addresses.
+  const void* base;
+  uint64_t block_stride;
+  uint32_t offset, row_bytes;
 
-  __device__ __forceinline__ void Take(const RunView& run, uint32_t first_row, uint32_t bytes, uint32_t more) {
-    base = run.base, block_bases = run.block_bases, block_stride = run.block_stride;
-    row_bytes = bytes, offset = first_row * bytes + more;
+  __device__ __forceinline__ LaneRun(const RunView& run, uint32_t first_row, uint32_t bytes, uint32_t more)
+      : base(run.base), block_stride(run.block_stride), offset(first_row * bytes + more), row_bytes(bytes) {
+    if (run.block_bases != nullptr) base = run.block_bases, block_stride = kOwnAddresses;
   }
   __device__ __forceinline__ const uint8_t* At(uint32_t block, uint32_t row) const {
-    const uint8_t* start = block_bases != nullptr ? block_bases[block] : base + block * block_stride;
+    const uint8_t* start = block_stride == kOwnAddresses ? static_cast<const uint8_t* const*>(base)[block]
+                                                         : static_cast<const uint8_t*>(base) + block * block_stride;
     return start + offset + row * row_bytes;
   }
+};
+
+// All lanes', the same for every warp: in shared memory, since they are looked at once a turn.
+template <typename Layout>
+struct LaneRuns {
+  alignas(LaneRun) uint8_t codes[32][sizeof(LaneRun)], meta[32][sizeof(LaneRun)];
+
+  // By one warp; others wait at a barrier.
+  __device__ __forceinline__ void Set(const AttentionJob& job) {
+    uint32_t head = job.layer * job.kv_heads + blockIdx.y, lane = threadIdx.x % 32;
+    new (codes[lane]) LaneRun(Codes(job, head * job.block_tokens, lane));
+    new (meta[lane]) LaneRun(Meta(job, head * job.block_tokens, head, lane));
+  }
+  __device__ __forceinline__ const LaneRun& OfCodes() const {
+    return *reinterpret_cast<const LaneRun*>(codes[threadIdx.x % 32]);
+  }
+  __device__ __forceinline__ const LaneRun& OfMeta() const {
+    return *reinterpret_cast<const LaneRun*>(meta[threadIdx.x % 32]);
+  }
+
+ private:
+  static __device__ __forceinline__ LaneRun Codes(const AttentionJob& job, uint32_t first_row, uint32_t lane) {
+    uint32_t unit = lane / Layout::kGroupLanes, more = lane % Layout::kGroupLanes * 16;
+    bool keys = unit < Layout::kKeyUnits;
+    uint32_t in_part = keys ? unit : unit - Layout::kKeyUnits;
+    constexpr uint32_t kQuarter = Layout::kWidth / 4;
+    if constexpr (Layout::kFp8) {
+      return {keys ? job.k_codes : job.v_codes, first_row, Layout::kWidth, in_part * Layout::kUnitBytes + more};
+    }
+    if (in_part == 0) return {keys ? job.k_p2 : job.v_p2, first_row, kQuarter, more};
+    if (in_part == 1) return {keys ? job.k_p4 : job.v_p4, first_row, kQuarter, more};
+    return {keys ? job.k_p8 : job.v_p8, first_row, 2 * kQuarter, (in_part - 2) * Layout::kUnitBytes + more};
+  }
+  // Nested: minima and steps of four tokens a lane. FP8: one scale a lane.
+  static __device__ __forceinline__ LaneRun Meta(const AttentionJob& job, uint32_t first_row, uint32_t head,
+                                                 uint32_t lane) {
+    bool keys = lane < Layout::kMetaLanes / 2;
+    if constexpr (!Layout::kFp8) return {keys ? job.k_meta : job.v_meta, first_row, 4, lane % 4 * 16};
+    const float* scales = keys ? job.k_scales : job.v_scales;
+    LaneRun run(keys ? job.k_meta : job.v_meta, 0, 0, head * 4);
+    if (scales != nullptr) run.base = scales, run.block_stride = 0;
+    return run;
+  }
+};
+
+// Tiles of a part of a sequence in the order in which a warp takes them: `turn` neighbouring ones, which lie in one
+// block, then as many behind those of the other warps.
+class TileOrder {
+ public:
+  __device__ __forceinline__ TileOrder(uint32_t begin, uint32_t turn)
+      : token_(begin + threadIdx.x / 32 * turn * kTileTokens), turn_(turn), left_(turn) {}
+  __device__ __forceinline__ uint32_t token() const { return token_; }
+  __device__ __forceinline__ uint32_t NextTurn() const { return token_ + kQueriesMax * turn_ * kTileTokens; }
+  // Whether another turn begins.
+  __device__ __forceinline__ bool Advance() {
+    token_ += kTileTokens;
+    if (--left_ != 0) return false;
+    left_ = turn_;
+    token_ += (kQueriesMax - 1) * turn_ * kTileTokens;
+    return true;
+  }
+
+ private:
+  uint32_t token_, turn_, left_;
 };
 
 template <typename Layout>
 class TileStream {
  public:
-  // Tiles of tokens begin + 16 * warp on, as many apart as there are warps.
-  __device__ __forceinline__ TileStream(const AttentionLaunch& launch, uint32_t sequence, uint32_t kv_head,
-                                        uint32_t begin, uint32_t end, uint32_t memory)
-      : launch_(launch), token_(begin + threadIdx.x / 32 * kTileTokens), end_(end), to_(memory), memory_(memory) {
-    const AttentionJob& job = launch.job;
-    table_ = job.block_table + uint64_t{sequence} * job.blocks_per_sequence;
-    uint32_t first_row = (job.layer * job.kv_heads + kv_head) * job.block_tokens, lane = threadIdx.x % 32;
-    TakeUnit(first_row, lane / Layout::kGroupLanes, lane % Layout::kGroupLanes * 16);
-    TakeMeta(first_row, job.layer * job.kv_heads + kv_head, lane);
-    Place at = Find(token_);
-    SetAddresses(at);
-    next_ = Find(token_ + kStep);
+  // Asks for what tells where the first tiles are.
+  __device__ __forceinline__ TileStream(const AttentionLaunch& launch, const LaneRuns<Layout>& runs, uint32_t begin,
+                                        uint32_t memory)
+      : launch_(launch), runs_(runs), order_(begin, launch.turn), to_(memory), memory_(memory) {
+    table_ = launch.job.block_table + uint64_t{blockIdx.z} * launch.job.blocks_per_sequence;
+    if (launch.job.blocks_per_sequence == 0) return;
+    first_ = Find(order_.token());
+    next_ = Find(order_.NextTurn());
+  }
+  // Begins to copy the first tiles, up to token `end`.
+  __device__ __forceinline__ void Begin(uint32_t end) {
+    uint32_t lane = threadIdx.x % 32;
+    end_ = end;
+    copies_ = lane / Layout::kGroupLanes < Layout::kUnits, copies_meta_ = lane < Layout::kMetaLanes;
+    codes_to_ = lane / Layout::kGroupLanes * Layout::kUnitBytes + lane % Layout::kGroupLanes * 16;
+    meta_to_ = Layout::kMetaAt + lane * (128 / Layout::kMetaLanes);
+    tile_bytes_ = kTileTokens * runs_.OfCodes().row_bytes;
+    SetAddresses(first_);
+#pragma unroll
+    for (uint32_t i = 0; i < Layout::kAhead; ++i) Issue();
   }
   // Begins to copy the next tile, or nothing if there is none.
   __device__ __forceinline__ void Issue() {
-    if (token_ < end_) Copy();
+    if (order_.token() < end_) Copy();
     EndOfCopies();
     to_ = to_ + Layout::kBytes == memory_ + Layout::kStages * Layout::kBytes ? memory_ : to_ + Layout::kBytes;
-    token_ += kStep;
-    SetAddresses(next_);
-    next_ = Find(token_ + kStep);
+    if (order_.Advance()) {
+      SetAddresses(next_);
+      next_ = Find(order_.NextTurn());
+    } else {
+      codes_from_ += tile_bytes_;
+      if (!Layout::kFp8) meta_from_ += 4 * kTileTokens;
+    }
   }
 
  private:
-  static constexpr uint32_t kStep = kQueriesMax * kTileTokens;
   struct Place {
-    uint32_t block, row;
+    uint32_t block = 0, row = 0;
   };
 
-  // Its block is looked up a tile before its address is needed, and that a tile before its bytes are asked for.
+  // A block is looked up a turn before its address is needed, and whether it is there or not: an entry of the table
+  // that means nothing becomes an address that is not read.
   __device__ __forceinline__ Place Find(uint32_t token) const {
     uint32_t index = launch_.by_block.Quotient(token);
-    return {token < end_ ? __ldg(table_ + index) : 0, token - index * launch_.job.block_tokens};
+    return {__ldg(table_ + min(index, launch_.job.blocks_per_sequence - 1)), token - index * launch_.job.block_tokens};
   }
   __device__ __forceinline__ void SetAddresses(const Place& at) {
-    if (copies_) codes_from_ = codes_.At(at.block, at.row);
-    if (copies_meta_) meta_from_ = meta_.At(at.block, at.row);
+    if (order_.token() >= end_) return;
+    if (copies_) codes_from_ = runs_.OfCodes().At(at.block, at.row);
+    if (copies_meta_) meta_from_ = runs_.OfMeta().At(at.block, at.row);
   }
-  __device__ __forceinline__ void TakeUnit(uint32_t first_row, uint32_t unit, uint32_t more) {
-    const AttentionJob& job = launch_.job;
-    copies_ = unit < Layout::kUnits;
-    codes_to_ = unit * Layout::kUnitBytes + more;
-    bool keys = unit < Layout::kKeyUnits;
-    uint32_t in_part = keys ? unit : unit - Layout::kKeyUnits;
-    constexpr uint32_t kQuarter = Layout::kWidth / 4;
-    if (Layout::kFp8) {
-      codes_.Take(keys ? job.k_codes : job.v_codes, first_row, Layout::kWidth, in_part * Layout::kUnitBytes + more);
-      rows_of_copies_ = (in_part * Layout::kUnitBytes + more) / Layout::kWidth;
-    } else if (in_part == 0) {
-      codes_.Take(keys ? job.k_p2 : job.v_p2, first_row, kQuarter, more);
-    } else if (in_part == 1) {
-      codes_.Take(keys ? job.k_p4 : job.v_p4, first_row, kQuarter, more);
-    } else {
-      codes_.Take(keys ? job.k_p8 : job.v_p8, first_row, 2 * kQuarter, (in_part - 2) * Layout::kUnitBytes + more);
-    }
-  }
-  // Nested: minima and steps of four tokens a lane. FP8: one scale a lane.
-  __device__ __forceinline__ void TakeMeta(uint32_t first_row, uint32_t head, uint32_t lane) {
-    const AttentionJob& job = launch_.job;
-    bool keys = lane < (Layout::kFp8 ? 1 : 4);
-    copies_meta_ = lane < (Layout::kFp8 ? 2 : 8);
-    const RunView& run = keys ? job.k_meta : job.v_meta;
-    if constexpr (Layout::kFp8) {
-      meta_to_ = Layout::kMetaAt + lane * 64;
-      const float* scales = keys ? job.k_scales : job.v_scales;
-      meta_.Take(run, 0, 0, head * 4);
-      if (scales != nullptr) meta_.Take({}, 0, 0, head * 4), meta_.base = reinterpret_cast<const uint8_t*>(scales);
-    } else {
-      meta_to_ = Layout::kMetaAt + lane * 16;
-      meta_.Take(run, first_row, 4, lane % 4 * 16);
-    }
-  }
-  // What stands behind the last token is not read where it could be no number.
+  // What stands behind the last token comes along: it is in a block of the sequence, and weighs nothing.
   __device__ __forceinline__ void Copy() const {
-    uint32_t left = end_ - token_;
     if (copies_) {
 #pragma unroll
       for (uint32_t i = 0; i < Layout::kCopies; ++i) {
         constexpr uint32_t kApart = Layout::kGroupLanes * 16;
-        uint32_t row = rows_of_copies_ + i * kApart / Layout::kWidth;
-        CopyWide(to_ + codes_to_ + i * kApart, codes_from_ + i * kApart, !Layout::kFp8 || row < left ? 16 : 0);
+        CopyWide(to_ + codes_to_ + i * kApart, codes_from_ + i * kApart);
       }
     }
     if (!copies_meta_) return;
     if constexpr (Layout::kFp8) {
       CopyWord(to_ + meta_to_, meta_from_);
     } else {
-      int bytes = static_cast<int>(left * 4) - static_cast<int>(threadIdx.x % 4 * 16);
-      CopyWide(to_ + meta_to_, meta_from_, static_cast<uint32_t>(min(max(bytes, 0), 16)));
+      CopyWide(to_ + meta_to_, meta_from_);
     }
   }
 
   const AttentionLaunch& launch_;
+  const LaneRuns<Layout>& runs_;
+  TileOrder order_;
   const uint32_t* table_;
-  uint32_t token_, end_, to_, memory_;
-  Place next_;
-  bool copies_, copies_meta_;
-  uint32_t codes_to_, meta_to_, rows_of_copies_ = 0;
-  LaneRun codes_, meta_;
+  uint32_t end_ = 0, to_, memory_;
+  Place first_, next_;
+  bool copies_ = false, copies_meta_ = false;
+  uint32_t codes_to_ = 0, meta_to_ = 0, tile_bytes_ = 0;
   const uint8_t *codes_from_ = nullptr, *meta_from_ = nullptr;
 };
 
