@@ -24,7 +24,6 @@ uint32_t TilesOf(uint32_t tokens, uint32_t splits) {
 // How many neighbouring tiles a warp takes, which saves looking up addresses: up to four of a block, while every warp
 // has four turns or more.
 uint32_t TurnOf(const AttentionJob& job) {
-  if (const char* t = getenv("FIRN_TURN")) return atoi(t);
   uint32_t tiles = TilesOf(job.length_max, job.splits) / kQueriesMax;
   for (uint32_t turn : {4u, 2u}) {
     if (job.block_tokens / kTileTokens % turn == 0 && tiles >= 4 * turn) return turn;
@@ -163,7 +162,6 @@ AttentionLaunch Prepare(const AttentionJob& job) {
 }  // namespace
 
 uint32_t AttentionSplits(const AttentionJob& job, uint32_t multiprocessors) {
-  if (const char* t = getenv("FIRN_SPLITS")) return atoi(t);
   // In tokens' time of a multiprocessor: it has two blocks of threads at once, or one that is a tenth slower than half
   // of it; what every block does once, what putting parts together takes at all, and each part of it.
   constexpr uint64_t kOnce = 512, kMerge = 400, kMergePart = 16, kTokensLeast = 8 * kTileTokens;

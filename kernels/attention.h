@@ -12,8 +12,10 @@
 //
 // One kernel where `arrivals` is given or nothing is cut, otherwise two. Streams, threads, errors: as kernels/nested.h.
 // Two calls that share a workspace or arrivals must not run at once. Limits: width 64 or 128, up to 8 query heads a KV
-// head, blocks of a multiple of 16 tokens, runs without pages of their own (RunView::pages); codes that are NaN in E4M3
-// count as 480. Source: split-KV decoding as in FlashDecoding (Dao et al., 2023); the algebra is FirnKV's.
+// head, blocks of a multiple of 16 tokens, runs without pages of their own (RunView::pages), a GPU with 110 KB of
+// shared memory a block (compute capability 8.0, 9.0 or 10.0). Codes that are NaN in E4M3 count as 480; what lies
+// behind a sequence's last token in its last block may be anything. Source: split-KV decoding as in FlashDecoding (Dao
+// et al., 2023); the algebra is FirnKV's.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -25,7 +25,7 @@ struct Shape {
   PrecisionClass k = k4, v = k4;
   uint32_t width = 128;
   bool fp8 = false;
-  uint32_t exact = 0;
+  uint32_t exact = 0, splits = 0;  // 0: as AttentionSplits says.
 
   std::string Codes(PrecisionClass c) const { return fp8 ? "e4m3" : std::string(PrecisionClassName(c)); }
   uint32_t RowBytes(PrecisionClass c) const { return fp8 ? width : width * static_cast<uint32_t>(c) / 8 + 4; }
@@ -148,7 +148,7 @@ void Run(const Shape& s) {
   }
   int processors = 0;
   CheckCuda(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0));
-  job.splits = AttentionSplits(job, static_cast<uint32_t>(processors));
+  job.splits = s.splits != 0 ? s.splits : AttentionSplits(job, static_cast<uint32_t>(processors));
   DeviceMemory workspace(AttentionWorkspaceBytes(job));
   job.workspace = workspace.as<uint8_t>();
   double microseconds = Microseconds(pools.count, [&](uint32_t pool, cudaStream_t stream) {
@@ -202,7 +202,7 @@ void Decode(const Shape& s) {
 }  // namespace
 }  // namespace firn::kernels
 
-// SEQUENCES TOKENS [int8|int4|int2|e4m3]: that shape alone.
+// SEQUENCES TOKENS [int8|int4|int2|e4m3 [SPLITS]]: that shape alone.
 int main(int count, char** arguments) {
   using namespace firn::kernels;  // NOLINT: the program's own.
   if (count >= 3) {
@@ -213,6 +213,7 @@ int main(int count, char** arguments) {
     shape.fp8 = code == "e4m3";
     if (code == "int8") shape.k = shape.v = k8;
     if (code == "int2") shape.k = shape.v = k2;
+    if (count > 4) shape.splits = static_cast<uint32_t>(std::stoul(arguments[4]));
     Run(shape);
     return 0;
   }

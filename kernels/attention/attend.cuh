@@ -134,28 +134,29 @@ __device__ __forceinline__ void Weigh(const uint8_t* tile, const Lane& lane,
   state->template Weigh<!Layout::kFp8>(score, queries.unit, v[0], v[1], weights);
 }
 
-// A warp's tiles one after another.
+// A warp's tiles one after another. Where they overlap, weights of nothing go along with the first tile's scores, so
+// that nothing branches between the two and they share what the multiprocessor has.
 template <typename Layout, bool kHalves>
 __device__ __forceinline__ void AttendTiles(TileStream<Layout>* stream, TileOrder order, uint32_t end,
                                             const uint8_t* memory, const Lane& lane,
                                             const QueryOperands<Layout::kWidth>& queries,
                                             State<Layout::kWidth>* state) {
   constexpr uint32_t kEnd = Layout::kStages * Layout::kBytes;
-  uint32_t stage = 0, before = kEnd, weights[2] = {};
+  uint32_t stage = 0, before = 0, weights[2] = {};
   while (order.token() < end) {
     WaitForCopies<Layout::kAhead - 1>();
     __syncwarp();  // All lanes' copies are there, and all lanes are done with the tile that the next one replaces.
     stream->Issue();
     float products[4];
     Scores<Layout>(memory + stage, lane, queries, products);
-    if (Layout::kOverlap && before != kEnd) AddValues<Layout>(memory + before, lane, weights, state);
+    if (Layout::kOverlap) AddValues<Layout>(memory + before, lane, weights, state);
     Weigh<Layout, kHalves>(memory + stage, lane, queries, products, end - order.token(), state, weights);
     if (!Layout::kOverlap) AddValues<Layout>(memory + stage, lane, weights, state);
     order.Advance();
     before = stage;
     stage = stage + Layout::kBytes == kEnd ? 0 : stage + Layout::kBytes;
   }
-  if (Layout::kOverlap && before != kEnd) AddValues<Layout>(memory + before, lane, weights, state);
+  if (Layout::kOverlap) AddValues<Layout>(memory + before, lane, weights, state);
 }
 
 // `memory` is the warp's own, and so is what is in `sums_of`. Queries are prepared.

@@ -129,17 +129,18 @@ __device__ __forceinline__ void StoreResult(const AttentionJob& job, uint64_t qu
   job.lse[query] = result.weight > 0 ? (result.highest + __log2f(result.weight)) / kLog2E : -INFINITY;
 }
 
-// Whether this block of threads is the last of its sequence and head to get here. All of its stores come before.
+// Whether this block of threads is the last of its sequence and head to get here. The barrier and the addition together
+// order all its stores before what the last block reads.
 __device__ __forceinline__ bool LastToArrive(uint32_t* arrivals, uint32_t parts) {
   __shared__ bool last;
-  __threadfence();
   __syncthreads();
   if (threadIdx.x == 0) {
-    last = atomicAdd(arrivals, 1u) == parts - 1;
+    uint32_t before;
+    asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(arrivals) : "memory");
+    last = before == parts - 1;
     if (last) *arrivals = 0;
   }
   __syncthreads();
-  if (last) __threadfence();
   return last;
 }
 

@@ -1,4 +1,4 @@
-"""PyTorch's FP16 scaled_dot_product_attention on the shapes of attention_bench: `sdpa SEQUENCES TOKENS KV_HEADS GROUP MICROSECONDS GB/s`.
+"""PyTorch's FP16 scaled_dot_product_attention on the shapes of attention_bench: `sdpa SEQUENCES TOKENS KV_HEADS GROUP WIDTH MICROSECONDS GB/s`.
 
 One query token a sequence, contiguous keys and values; several caches in turn, so that no cache of the GPU holds them; one
 captured graph a round, so that launches do not count. Medians of 21 rounds.
@@ -8,16 +8,16 @@ import statistics
 import torch
 import torch.nn.functional as functional
 
-WIDTH, KV_HEADS, ROUNDS = 128, 8, 21
+KV_HEADS, ROUNDS = 8, 21
 
 
-def measure(sequences, tokens, group):
-    once = sequences * tokens * KV_HEADS * WIDTH * 2 * 2
+def measure(sequences, tokens, group, width=128):
+    once = sequences * tokens * KV_HEADS * width * 2 * 2
     pools = max(1, (2 << 30) // once)
-    shape = (sequences, KV_HEADS, tokens, WIDTH)
+    shape = (sequences, KV_HEADS, tokens, width)
     keys = [torch.randn(shape, device="cuda", dtype=torch.float16) for _ in range(pools)]
     values = [torch.randn(shape, device="cuda", dtype=torch.float16) for _ in range(pools)]
-    query = torch.randn((sequences, KV_HEADS * group, 1, WIDTH), device="cuda", dtype=torch.float16)
+    query = torch.randn((sequences, KV_HEADS * group, 1, width), device="cuda", dtype=torch.float16)
 
     def attend():
         for key, value in zip(keys, values):
@@ -40,7 +40,7 @@ def measure(sequences, tokens, group):
         torch.cuda.synchronize()
         times.append(begin.elapsed_time(end) * 1e3 / pools)
     median = statistics.median(times)
-    print(f"sdpa {sequences:3} {tokens:6} {KV_HEADS} {group} {median:9.1f} {once / median / 1e3:6.0f}", flush=True)
+    print(f"sdpa {sequences:3} {tokens:6} {KV_HEADS} {group} {width:3} {median:9.1f} {once / median / 1e3:6.0f}", flush=True)
 
 
 def main():
@@ -50,6 +50,7 @@ def main():
                 measure(sequences, tokens, 4)
     measure(16, 16384, 1)
     measure(16, 16384, 8)
+    measure(16, 16384, 4, width=64)
 
 
 if __name__ == "__main__":
