@@ -27,6 +27,9 @@ class CudaDevice final : public Device {
     auto lane = static_cast<size_t>(job.lane);
     lanes_[lane]->Add(std::move(job));
   }
+  void Stop() override {
+    for (auto& lane : lanes_) lane.reset();
+  }
 
  private:
   // As much of `bytes` as there is.

@@ -40,6 +40,7 @@ class ChildLoop {
   int Run() {
     wake_ = UniqueFd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
     absl::Status status = Loop();
+    device_->Stop();  // Its events come here.
     if (status.ok()) return 0;
     std::fprintf(stderr, "firnd-gpu: %s\n", firn::Message(status).c_str());
     return 1;

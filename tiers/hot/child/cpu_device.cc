@@ -21,12 +21,16 @@ namespace {
 class CpuDevice final : public Device {
  public:
   explicit CpuDevice(const CpuFaults& faults) : faults_(faults) {}
-  ~CpuDevice() override;
+  ~CpuDevice() override {
+    Stop();
+    if (pool_bytes_ > 0) ::munmap(bases_[kPoolSpace], pool_bytes_);
+  }
 
   absl::StatusOr<Ready> Open(const Hello& hello, const ArtifactSource* artifacts, Events events) override;
   void AddRegion(uint32_t region, uint8_t* base, uint64_t /*bytes*/) override { bases_[region] = base; }
   void SetUsable(uint32_t /*region*/, uint64_t /*bytes*/) override {}
   void Submit(Job job) override;
+  void Stop() override;
 
  private:
   struct LaneState {
@@ -58,7 +62,7 @@ class CpuDevice final : public Device {
   std::atomic<uint64_t> jobs_{0};
 };
 
-CpuDevice::~CpuDevice() {
+void CpuDevice::Stop() {
   for (LaneState& lane : lanes_) {
     {
       std::lock_guard lock(lane.mu);
@@ -67,7 +71,6 @@ CpuDevice::~CpuDevice() {
     lane.changed.notify_all();
     if (lane.thread.joinable()) lane.thread.join();
   }
-  if (pool_bytes_ > 0) ::munmap(bases_[kPoolSpace], pool_bytes_);
 }
 
 absl::StatusOr<Ready> CpuDevice::Open(const Hello& hello, const ArtifactSource* artifacts, Events events) {

@@ -30,6 +30,8 @@ class Device {
   virtual void AddRegion(uint32_t region, uint8_t* base, uint64_t bytes) = 0;
   virtual void SetUsable(uint32_t region, uint64_t bytes) = 0;
   virtual void Submit(Job job) = 0;
+  // Ends what runs; no event comes once it has returned. May be called twice.
+  virtual void Stop() = 0;
 };
 
 }  // namespace firn::gpu
