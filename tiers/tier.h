@@ -108,6 +108,26 @@ class TierRecoder {
   ~TierRecoder() = default;
 };
 
+struct DeviceRows;
+
+// Moves blocks between a tier and the device memory of workers on the same GPU, without a pass through the host.
+class DeviceMover {
+ public:
+  using ImportDone = absl::AnyInvocable<void(absl::StatusOr<std::shared_ptr<const RecordHeader>>)>;
+  using ExportDone = absl::AnyInvocable<void(absl::Status)>;
+  // Fills a draft of this tier, of source values, with a worker's rows once their event has come, and completes the
+  // header planned for it. The draft may go meanwhile.
+  virtual void Import(Draft* draft, const RecordHeader& planned, const DeviceRows& rows, ImportDone done) = 0;
+  // Decodes the runs in `block.present` to where a worker wants them: of `copy`, one of this tier's, where it is given,
+  // else of the block's bytes. Checks are verified first; with `copy` alone, codings without a kernel are
+  // Unimplemented. `artifacts` must outlive the call.
+  virtual void Export(const EncodedBlock& block, CopyPtr copy, const ArtifactSource& artifacts, const DeviceRows& rows,
+                      ExportDone done) = 0;
+
+ protected:
+  ~DeviceMover() = default;
+};
+
 class Tier {
  public:
   using CommitDone = absl::AnyInvocable<void(absl::StatusOr<CopyPtr>)>;
@@ -156,6 +176,8 @@ class Tier {
   virtual bool available() const { return true; }
   // Null where copies are re-coded by whoever read them.
   virtual TierRecoder* recoder() { return nullptr; }
+  // Null where no worker's device memory can be reached.
+  virtual DeviceMover* device_mover() { return nullptr; }
   virtual TierUsage Usage() const = 0;
   TierCounters Counters() const;
   const std::string& name() const { return name_; }

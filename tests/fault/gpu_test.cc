@@ -33,7 +33,9 @@ DaemonOptions Options(uint16_t port) {
   return options;
 }
 
-KnownModel Model() { return {.name = "known", .layers = 4, .heads = 2, .width = 128, .tokens = 32}; }  // 128 KiB a block.
+KnownModel Model() {
+  return {.name = "known", .layers = 4, .heads = 2, .width = 128, .tokens = 32};
+}  // 128 KiB a block.
 
 class GpuDaemon : public OneNamespace {
  protected:

@@ -3,28 +3,6 @@
 #include "tiers/hot/gpu_tier_internal.h"
 
 namespace firn {
-namespace {
-
-// Bytes in staging, for as long as somebody looks at them.
-class StagedBytes {
- public:
-  StagedBytes(std::shared_ptr<Arena> staging, ArenaRecord* record, Task freed)
-      : staging_(std::move(staging)), record_(record), freed_(std::move(freed)) {}
-  StagedBytes(const StagedBytes&) = delete;
-  StagedBytes& operator=(const StagedBytes&) = delete;
-  ~StagedBytes() {
-    staging_->Abort(record_);
-    freed_();
-  }
-
- private:
-  const std::shared_ptr<Arena> staging_;
-  ArenaRecord* const record_;
-  Task freed_;
-};
-
-}  // namespace
-
 void GpuTier::Reads::Add(CopyPtr copy, RunMask runs, ReadDone done) {
   auto read = std::make_shared<Read>();
   read->copy = std::move(copy);
@@ -64,6 +42,13 @@ void GpuTier::Reads::Serve() {
       return;
     }
   }
+}
+
+absl::StatusOr<std::shared_ptr<const void>> GpuTier::Reads::Take(const RecordLayout& layout, MutableRuns* pieces) {
+  FIRN_ASSIGN_OR_RETURN(ArenaRecord * staged, staging_->Reserve(layout, 0));
+  Arena::PieceBytes bytes = staging_->Bytes(*staged, staged->pieces());
+  for (uint32_t i = 0; i < kRunIds; ++i) (*pieces)[i] = bytes[i];
+  return std::make_shared<StagedBytes>(staging_, staged, [self = shared_from_this()] { self->Serve(); });
 }
 
 void GpuTier::Reads::Answer(std::shared_ptr<Read> read, absl::StatusOr<EncodedBlock> block) {

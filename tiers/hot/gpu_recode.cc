@@ -5,9 +5,7 @@
 #include "tiers/hot/gpu_tier_internal.h"
 
 namespace firn {
-namespace {
 
-// Room for every check, so that the header can be written down before they are known.
 void MakeRoomForChecks(RecordHeader* header) {
   for (uint32_t i = 0; i < kRunIds; ++i) {
     if (!header->encoded.Has(i)) continue;
@@ -16,6 +14,8 @@ void MakeRoomForChecks(RecordHeader* header) {
     run.checks.assign((header->shape.layers + run.layers_per_check - 1) / run.layers_per_check, 0);
   }
 }
+
+namespace {
 
 // The header without what only encoding tells.
 std::vector<uint8_t> PlanBytes(RecordHeader header) {

@@ -13,25 +13,6 @@
 
 namespace firn {
 
-// A draft's extents, and the host memory that it is filled in.
-class GpuTier::GpuDraft final : public Draft {
- public:
-  GpuDraft(std::shared_ptr<Record> r, std::shared_ptr<Arena> staging, ArenaRecord* staged, const RecordLayout& layout)
-      : record(std::move(r)), staging_(std::move(staging)), staged_(staged) {
-    layout_ = layout;
-    Arena::PieceBytes pieces = staging_->Bytes(*staged_, staged_->pieces());
-    for (uint32_t i = 0; i < kRunIds; ++i) runs_[i] = std::move(pieces[i]);
-  }
-  ~GpuDraft() override { staging_->Abort(staged_); }
-
-  const std::shared_ptr<Record> record;
-  EncodedBlock source;  // Where it is filled from memory that the child has mapped.
-
- private:
-  const std::shared_ptr<Arena> staging_;
-  ArenaRecord* const staged_;
-};
-
 namespace {
 
 absl::StatusOr<std::shared_ptr<Arena>> OpenStaging(const std::string& name, uint64_t bytes) {
@@ -218,7 +199,7 @@ void GpuTier::CommitImpl(std::unique_ptr<Draft> draft, std::shared_ptr<const Rec
   std::unique_ptr<GpuDraft> filled(static_cast<GpuDraft*>(draft.release()));
   for (uint32_t i = 0; i < kRunIds; ++i) FIRN_CHECK(header->runs[i].bytes == filled->layout().run_bytes[i]);
   gpu::CopyJob job;
-  for (uint32_t i = 0; i < kRunIds; ++i) {
+  for (uint32_t i = 0; i < kRunIds && !filled->imported; ++i) {
     const Record::Run& run = filled->record->runs[i];
     if (run.bytes == 0) continue;
     bool located = PlacesOf(
@@ -235,7 +216,8 @@ void GpuTier::CommitImpl(std::unique_ptr<Draft> draft, std::shared_ptr<const Rec
       std::shared_ptr<Record> record = filled->record;
       if (!status.ok()) {
         // Where it was filled by reference, what it refers to is its caller's.
-        bool comes_back = returned != nullptr && absl::IsUnavailable(status) && filled->source.header == nullptr;
+        bool comes_back =
+            returned != nullptr && absl::IsUnavailable(status) && filled->source.header == nullptr && !filled->imported;
         if (comes_back) *returned = std::move(filled);
         filled.reset();
         return done(status);

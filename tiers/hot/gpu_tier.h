@@ -44,7 +44,7 @@ struct GpuTierOptions {
   std::function<void(const std::string&)> notice;
 };
 
-class GpuTier final : public Tier, private TierRecoder {
+class GpuTier final : public Tier, private TierRecoder, private DeviceMover {
  public:
   // Takes staging and starts the first child, without waiting for it.
   static absl::StatusOr<std::unique_ptr<GpuTier>> Open(GpuTierOptions options);
@@ -65,6 +65,7 @@ class GpuTier final : public Tier, private TierRecoder {
   bool narrows_in_place() const override { return true; }
   bool available() const override;
   TierRecoder* recoder() override { return this; }
+  DeviceMover* device_mover() override { return this; }
   TierUsage Usage() const override;
   // Recounts the extents of every record.
   absl::Status AuditForTest() const;
@@ -89,6 +90,12 @@ class GpuTier final : public Tier, private TierRecoder {
   explicit GpuTier(GpuTierOptions options);
   void Recode(CopyPtr copy, const Identity& identity, const EncodeSpec& spec, const ArtifactSource& artifacts, Tier* to,
               RecodeDone done) override;
+  void Import(Draft* draft, const RecordHeader& planned, const DeviceRows& rows, ImportDone done) override;
+  void Export(const EncodedBlock& block, CopyPtr copy, const ArtifactSource& artifacts, const DeviceRows& rows,
+              ExportDone done) override;
+  // A block's bytes, or what they decode to, in memory that the child has mapped.
+  absl::StatusOr<EncodedBlock> Stage(const EncodedBlock& block);
+  absl::StatusOr<EncodedBlock> StageDecoded(const EncodedBlock& block, const ArtifactSource& artifacts);
   std::shared_ptr<Pool> CurrentPool() const;
   void OnUp(uint64_t epoch, const gpu::Ready& ready);
   void OnDown(uint64_t epoch, const absl::Status& why);

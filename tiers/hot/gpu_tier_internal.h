@@ -94,6 +94,47 @@ class GpuTier::GpuCopy final : public Copy {
   mutable std::atomic<bool> forgotten_{false};  // Not part of what the copy is: the index's view of it.
 };
 
+// A draft's extents, and the host memory that it is filled in.
+class GpuTier::GpuDraft final : public Draft {
+ public:
+  GpuDraft(std::shared_ptr<Record> r, std::shared_ptr<Arena> staging, ArenaRecord* staged, const RecordLayout& layout)
+      : record(std::move(r)), staging_(std::move(staging)), staged_(staged) {
+    layout_ = layout;
+    Arena::PieceBytes pieces = staging_->Bytes(*staged_, staged_->pieces());
+    for (uint32_t i = 0; i < kRunIds; ++i) runs_[i] = std::move(pieces[i]);
+  }
+  ~GpuDraft() override { staging_->Abort(staged_); }
+
+  const std::shared_ptr<Record> record;
+  EncodedBlock source;    // Where it is filled from memory that the child has mapped.
+  bool imported = false;  // The extents have its bytes already.
+
+ private:
+  const std::shared_ptr<Arena> staging_;
+  ArenaRecord* const staged_;
+};
+
+// Room for every check, so that a header can be written down before they are known.
+void MakeRoomForChecks(RecordHeader* header);
+
+// Bytes in staging, for as long as somebody looks at them.
+class StagedBytes {
+ public:
+  StagedBytes(std::shared_ptr<Arena> staging, ArenaRecord* record, Task freed)
+      : staging_(std::move(staging)), record_(record), freed_(std::move(freed)) {}
+  StagedBytes(const StagedBytes&) = delete;
+  StagedBytes& operator=(const StagedBytes&) = delete;
+  ~StagedBytes() {
+    staging_->Abort(record_);
+    freed_();
+  }
+
+ private:
+  const std::shared_ptr<Arena> staging_;
+  ArenaRecord* const record_;
+  Task freed_;
+};
+
 // Reads in order: each takes staging for its runs, the child copies them there, and they stay until nobody looks at
 // them any more. Outlives the tier where a reader does. Thread-safe.
 class GpuTier::Reads : public std::enable_shared_from_this<GpuTier::Reads> {
@@ -104,6 +145,8 @@ class GpuTier::Reads : public std::enable_shared_from_this<GpuTier::Reads> {
   void Add(CopyPtr copy, RunMask runs, ReadDone done);
   // Starts what staging has room for.
   void Serve();
+  // Staging for something else, where there is room now; `*pieces` are its runs.
+  absl::StatusOr<std::shared_ptr<const void>> Take(const RecordLayout& layout, MutableRuns* pieces);
 
  private:
   struct Read {

@@ -108,6 +108,9 @@ class InFlightPut {
   // Canonical source bytes to be filled: kWhole of K and V, and for FP8 values kMeta: FP32 scales [layer][head].
   virtual const MutableRuns& runs() const = 0;
   virtual const RecordLayout& layout() const = 0;
+  // Instead of filling runs(): takes the values from a worker's device memory. `done` may come after this was
+  // destroyed. FailedPrecondition where the block enters a tier that cannot reach such memory.
+  virtual void FillFromDevice(const DeviceRows& rows, absl::AnyInvocable<void(absl::Status)> done) = 0;
 };
 
 struct GetSpec {
@@ -116,12 +119,15 @@ struct GetSpec {
   ClassPair most{PrecisionClass::kExact, PrecisionClass::kExact};  // Planes above are not read.
   SessionId session = 0;
   int64_t deadline_ns = 0;  // On the options' clock; 0: none.
+  // Copies in a tier with a device mover are not read: the result names them, its block has no bytes.
+  bool by_reference = false;
 };
 
 struct GetResult {
   EncodedBlock block;  // Verified; holds its bytes while it lives. `present` are the runs to decode from.
   ClassPair served;
   uint8_t tier = 0;
+  CopyPtr copy = nullptr;  // Of a get by reference.
 };
 
 enum class BlockState : uint8_t { kAbsent = 0, kPresent = 1 };
@@ -233,6 +239,10 @@ class Store : public ColdEvents {
   // when it is not there (any more).
   virtual void EnsureDurable(const BlockAddress& address, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) = 0;
   virtual void Get(const GetSpec& spec, absl::AnyInvocable<void(absl::StatusOr<GetResult>)> done) = 0;
+  // Decodes a block to a worker's device memory; the result's block has no bytes. FailedPrecondition where no tier can
+  // reach such memory.
+  virtual void GetToDevice(const GetSpec& spec, const DeviceRows& rows,
+                           absl::AnyInvocable<void(absl::StatusOr<GetResult>)> done) = 0;
   // One answer a key, in order. Takes no hold and does not count as use.
   virtual std::vector<LocatedBlock> Locate(NamespaceId ns, const std::vector<Digest>& keys, ClassPair least) = 0;
   // Starts bringing blocks into the hot tier; completes when each has arrived or cannot.

@@ -146,6 +146,17 @@ void StoreImpl::StartGet(std::shared_ptr<GetContext> context) {
   if (!refused.ok()) return context->done(refused);
   if (miss.has_value()) return FinishMiss(context, *miss, fmt::format("block {}", context->spec.address.key.Hex()));
   Tier* tier = options_.tiers[flight->tier].tier.get();
+  if (context->spec.by_reference && tier->device_mover() != nullptr) {
+    EncodedBlock block;
+    block.header = HeaderInMemory(flight->tier, flight->copy, flight->identity);
+    if (block.header != nullptr) {
+      block.present = flight->runs & block.header->encoded;
+      block.owner = flight->copy;
+      return options_.executor->Post([this, context, flight, block = std::move(block)] {
+        ServeGet(context, *flight, block, block.present & flight->copy->Runs());
+      });
+    }
+  }
   CopyPtr copy = flight->copy;
   Identity identity = flight->identity;
   RunMask runs = flight->runs;
@@ -209,6 +220,9 @@ void StoreImpl::ServeGet(const std::shared_ptr<GetContext>& context, const ReadF
   result.block = block.Narrowed(RunsFor(*block.header, context->spec.most) & intact);
   result.served = ClassOf(*block.header, result.block.present);
   result.tier = flight.tier;
+  if (context->spec.by_reference && options_.tiers[flight.tier].tier->device_mover() != nullptr) {
+    result.copy = flight.copy;
+  }
   bool undecodable = result.served.Min() == PrecisionClass::kNone;
   if (undecodable || !result.served.AtLeast(context->spec.least)) {
     context->tried |= static_cast<uint16_t>(1u << flight.tier);

@@ -1,10 +1,15 @@
 // The store over a chain that begins on a GPU: what a child's death takes, and what it must not take.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <cstring>
 #include <future>
 
 #include "base/units.h"
 #include "tiers/cold/device/memory_device.h"
+#include "tiers/hot/device_rows.h"
 #include "tiers/hot/gpu_test_util.h"
 #include "tiers/store/real_tiers_test_util.h"
 #include "tiers/store/store_hammer_test_util.h"
@@ -177,6 +182,218 @@ TEST(StoreOnGpu, ADeadChildTakesItsBlocksAndTheOthersServeOn) {
   ASSERT_TRUE(chain.gpu->WaitUntilUp(2'000));
   ASSERT_TRUE(chain.Put(4).ok());
   EXPECT_EQ(chain.Get(4)->tier, 0);
+  chain.harness->ExpectConsistent();
+}
+
+// A worker's memory and event on the processor: shared memory by name.
+class WorkerMemory {
+ public:
+  explicit WorkerMemory(uint64_t bytes) : bytes_(bytes) {
+    static std::atomic<int> number{0};
+    name_ = "/firn-worker-" + std::to_string(::getpid()) + "-" + std::to_string(number++);
+    int fd = ::shm_open(name_.c_str(), O_CREAT | O_EXCL | O_RDWR, 0600);
+    EXPECT_GE(fd, 0);
+    EXPECT_EQ(::ftruncate(fd, static_cast<off_t>(bytes)), 0);
+    base_ = static_cast<uint8_t*>(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+    ::close(fd);
+  }
+  ~WorkerMemory() {
+    ::munmap(base_, bytes_);
+    ::shm_unlink(name_.c_str());
+  }
+  uint8_t* base() const { return base_; }
+  uint64_t bytes() const { return bytes_; }
+  DeviceHandle handle() const {
+    DeviceHandle handle{};
+    std::copy(name_.begin(), name_.end(), handle.begin());
+    return handle;
+  }
+
+ private:
+  const uint64_t bytes_;
+  std::string name_;
+  uint8_t* base_ = nullptr;
+};
+
+// The harness's blocks, 2 layers, 2 heads, 16 tokens, 64 channels of FP16, in pages of 4 tokens [page][token][head],
+// a tensor a layer and part, pages in an order of their own.
+struct WorkerCache {
+  static constexpr uint32_t kLayers = 2, kHeads = 2, kTokens = 16, kWidth = 64, kPageTokens = 4, kPages = 32;
+  static constexpr uint64_t kRow = kWidth * 2, kToken = kRow * kHeads, kPage = kToken * kPageTokens;
+  WorkerCache() : memory(4 * kPages * kPage), event(4096) {}
+  DeviceRows Rows(uint32_t first_page, bool with_event) const {
+    DeviceRows rows;
+    rows.memory = {memory.handle()};
+    if (with_event) rows.event = event.handle();
+    for (uint32_t p = 0; p < 2; ++p) {
+      DevicePart& part = rows.parts[p];
+      for (uint32_t layer = 0; layer < kLayers; ++layer) part.layers.push_back({0, (layer * 2 + p) * kPages * kPage});
+      for (uint32_t i = 0; i < kTokens / kPageTokens; ++i) part.pages.push_back((first_page + 7 * i) % kPages);
+      part.page_tokens = kPageTokens;
+      part.page_stride = kPage, part.token_stride = kToken, part.head_stride = kRow;
+    }
+    return rows;
+  }
+  uint8_t* Row(const DeviceRows& rows, uint32_t p, uint32_t layer, uint32_t head, uint32_t token) const {
+    const DevicePart& part = rows.parts[p];
+    return memory.base() + part.layers[layer].offset + part.pages[token / kPageTokens] * kPage +
+           token % kPageTokens * kToken + head * kRow;
+  }
+  template <typename Visit>
+  void ForRows(const DeviceRows& rows, Visit visit) const {
+    for (uint32_t p = 0; p < 2; ++p) {
+      size_t at = 0;
+      for (uint32_t layer = 0; layer < kLayers; ++layer) {
+        for (uint32_t head = 0; head < kHeads; ++head) {
+          for (uint32_t token = 0; token < kTokens; ++token, at += kWidth)
+            visit(p, at, Row(rows, p, layer, head, token));
+        }
+      }
+    }
+  }
+  void Fill(const DeviceRows& rows, uint64_t key) const {
+    std::vector<uint16_t> values[] = {StoreHarness::Values(key * 2, kLayers * kHeads * kTokens * kWidth),
+                                      StoreHarness::Values(key * 2 + 1, kLayers * kHeads * kTokens * kWidth)};
+    ForRows(rows, [&](uint32_t p, size_t at, uint8_t* row) { std::memcpy(row, values[p].data() + at, kRow); });
+  }
+  double RelativeError(const DeviceRows& rows, uint64_t key) const {
+    double error = 0, norm = 0;
+    ForRows(rows, [&](uint32_t p, size_t at, uint8_t* row) {
+      auto values = StoreHarness::Values(key * 2 + p, at + kWidth);
+      for (size_t i = 0; i < kWidth; ++i) {
+        double x = FromHalf(values[at + i]), y = FromHalf(LoadLe<uint16_t>(row + 2 * i));
+        error += (x - y) * (x - y);
+        norm += x * x;
+      }
+    });
+    return std::sqrt(error / norm);
+  }
+  void Signal() const { *reinterpret_cast<std::atomic<uint32_t>*>(event.base()) = 1; }
+  WorkerMemory memory, event;
+};
+
+absl::Status FillFrom(GpuChain& chain, InFlightPut& put, const DeviceRows& rows) {
+  return chain
+      .Await<int>([&](auto done) {
+        auto shared = std::make_shared<decltype(done)>(std::move(done));
+        put.FillFromDevice(rows, [shared](absl::Status status) {
+          (*shared)(status.ok() ? absl::StatusOr<int>(0) : absl::StatusOr<int>(status));
+        });
+      })
+      .status();
+}
+
+absl::StatusOr<GetResult> GetTo(GpuChain& chain, uint64_t key, const DeviceRows& rows, ClassPair least = {}) {
+  return chain.Await<GetResult>([&](auto done) {
+    GetSpec spec;
+    spec.address = {chain.harness->ns, TestKey(key), 0};
+    spec.by_reference = true;
+    spec.least = least;
+    chain.harness->store->GetToDevice(spec, rows, std::move(done));
+  });
+}
+
+TEST(StoreOnGpu, BlocksComeFromAndGoToAWorkersMemory) {
+  GpuChain chain;
+  WorkerCache cache;
+  DeviceRows from = cache.Rows(3, true), to = cache.Rows(5, false);
+  auto put = chain.harness->store->BeginPut(chain.harness->Spec(1));
+  ASSERT_TRUE(put.ok()) << put.status();
+  // The producer is slow: what is stored is what is there when its event comes, not before.
+  std::thread producer([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    cache.Fill(from, 1);
+    cache.Signal();
+  });
+  absl::Status filled = FillFrom(chain, **put, from);
+  producer.join();
+  ASSERT_TRUE(filled.ok()) << filled;
+  auto stored =
+      chain.Await<PutResult>([&](auto done) { chain.harness->store->CommitPut(*std::move(put), std::move(done)); });
+  ASSERT_TRUE(stored.ok()) << stored.status();
+  auto host = chain.Get(1);
+  ASSERT_TRUE(host.ok()) << host.status();
+  EXPECT_EQ(chain.harness->RelativeError(*host, 1), 0.0);
+  // From every tier: source values, codes in DRAM that have kernels, codes from the log.
+  struct Step {
+    uint8_t tier;
+    double error;
+  };
+  for (auto [tier, error] : {Step{0, 0.0}, Step{1, 0.02}, Step{2, 0.2}}) {
+    SCOPED_TRACE(static_cast<int>(tier));
+    if (tier > 0) {
+      ASSERT_TRUE(chain.Demote(1, tier).ok());
+    }
+    std::memset(cache.memory.base(), 0xEE, cache.memory.bytes());
+    uint64_t reads = chain.gpu->Counters().read_bytes;
+    auto got = GetTo(chain, 1, to);
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_EQ(got->tier, tier);
+    EXPECT_LE(cache.RelativeError(to, 1), error);
+    EXPECT_EQ(chain.gpu->Counters().read_bytes, reads) << "nothing came out of the pool by way of the host";
+    uint64_t written = 0;
+    for (uint64_t i = 0; i < cache.memory.bytes(); ++i) written += cache.memory.base()[i] != 0xEE;
+    EXPECT_LE(written, 2ull * 2 * 2 * 16 * 64 * 2) << "pages of others stay as they were";
+  }
+  auto missing = GetTo(chain, 77, to);
+  EXPECT_TRUE(absl::IsNotFound(missing.status()));
+  auto coarse = GetTo(chain, 1, to, {PrecisionClass::kExact, PrecisionClass::kExact});
+  EXPECT_TRUE(absl::IsNotFound(coarse.status()));
+  chain.harness->ExpectConsistent();
+}
+
+TEST(StoreOnGpu, DeviceMemoryThatMakesNoSenseIsRefused) {
+  GpuChain chain;
+  WorkerCache cache;
+  cache.Signal();
+  struct Case {
+    const char* says;
+    std::function<void(DeviceRows*)> change;
+  };
+  const std::vector<Case> cases = {
+      {"event", [](DeviceRows* r) { r->event = {}; }},
+      {"0 handles", [](DeviceRows* r) { r->memory.clear(); }},
+      {"memory 9", [](DeviceRows* r) { r->parts[0].layers[1].memory = 9; }},
+      {"1 layers", [](DeviceRows* r) { r->parts[1].layers.pop_back(); }},
+      {"3 pages", [](DeviceRows* r) { r->parts[1].pages.pop_back(); }},
+      {"pages of 0", [](DeviceRows* r) { r->parts[0].page_tokens = 0; }},
+      {"byte", [](DeviceRows* r) { r->parts[0].pages[2] = 100'000; }},
+      {"byte", [](DeviceRows* r) { r->parts[1].layers[0].offset = 1 << 24; }},
+      {"a stride of 3", [](DeviceRows* r) { r->parts[0].token_stride = 3; }},
+      {"a stride of", [](DeviceRows* r) { r->parts[0].head_stride = ~uint64_t{1}; }},
+      {"", [](DeviceRows* r) { r->memory[0].fill('x'); }},
+      {"", [](DeviceRows* r) { r->event.fill('y'); }},
+      {"beyond", [](DeviceRows* r) { r->parts[0].pages[0] = ~0u, r->parts[0].page_stride = uint64_t{1} << 46; }},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.says);
+    auto put = chain.harness->store->BeginPut(chain.harness->Spec(1));
+    ASSERT_TRUE(put.ok()) << put.status();
+    DeviceRows rows = cache.Rows(0, true);
+    c.change(&rows);
+    absl::Status status = FillFrom(chain, **put, rows);
+    EXPECT_FALSE(status.ok());
+    EXPECT_NE(Message(status).find(c.says), std::string::npos) << status;
+  }
+  EXPECT_EQ(chain.gpu->LinkStats().deaths, 0u) << "the child refuses, and lives";
+  EXPECT_EQ(chain.gpu->Usage().used_bytes, 0u);
+}
+
+TEST(StoreOnGpu, AnImportOutlivesThePutThatAskedForIt) {
+  GpuChain chain;
+  WorkerCache cache;
+  auto put = chain.harness->store->BeginPut(chain.harness->Spec(1));
+  ASSERT_TRUE(put.ok());
+  std::promise<absl::Status> answer;
+  (*put)->FillFromDevice(cache.Rows(0, true), [&](absl::Status status) { answer.set_value(status); });
+  put->reset();
+  EXPECT_GT(chain.gpu->Usage().used_bytes, 0u) << "the child may still write there";
+  cache.Signal();
+  EXPECT_TRUE(answer.get_future().get().ok());
+  for (int i = 0; i < 1000 && chain.gpu->Usage().used_bytes > 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(chain.gpu->Usage().used_bytes, 0u);
   chain.harness->ExpectConsistent();
 }
 

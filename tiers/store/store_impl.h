@@ -148,6 +148,8 @@ class StoreImpl final : public Store, public PolicyView {
   void EnsureDurable(const BlockAddress& address, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) override;
   void CommitPut(std::unique_ptr<InFlightPut> put, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) override;
   void Get(const GetSpec& spec, absl::AnyInvocable<void(absl::StatusOr<GetResult>)> done) override;
+  void GetToDevice(const GetSpec& spec, const DeviceRows& rows,
+                   absl::AnyInvocable<void(absl::StatusOr<GetResult>)> done) override;
   std::vector<LocatedBlock> Locate(NamespaceId ns, const std::vector<Digest>& keys, ClassPair least) override;
   void Prefetch(NamespaceId ns, const std::vector<Digest>& keys, ClassPair least,
                 absl::AnyInvocable<void(std::vector<absl::Status>)> done) override;
@@ -348,6 +350,9 @@ class StoreImpl final : public Store, public PolicyView {
   // Tries the puts that wait for room, in order, on the executor: never inside the call that made the room.
   void ScheduleRoomWaitersLocked();
   void ServeRoomWaiters();
+
+  // --- store_device.cc
+  void ImportPut(class InFlightPutImpl* put, const DeviceRows& rows, absl::AnyInvocable<void(absl::Status)> done);
 
   // --- store_get.cc
   void StartGet(std::shared_ptr<GetContext> context);

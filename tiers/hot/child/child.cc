@@ -199,4 +199,24 @@ absl::StatusOr<Recoding> ParseRecoding(const RecodeJob& job) {
   return recoding;
 }
 
+absl::StatusOr<Moving> ParseMoving(const std::vector<uint8_t>& header, const DeviceRows& rows,
+                                   const std::array<std::vector<Place>, kRunIds>& places) {
+  Moving moving;
+  FIRN_ASSIGN_OR_RETURN(moving.header, ParseHeader(header, nullptr));
+  if (moving.header.dtype != DType::kFp16 && moving.header.dtype != DType::kBf16) {
+    return Unimplemented("values of type {}; FP16 and BF16 go by device memory", DTypeName(moving.header.dtype));
+  }
+  FIRN_RETURN_IF_ERROR(CheckDeviceRows(rows, moving.header.shape, DTypeBytes(moving.header.dtype), &moving.ends));
+  for (uint32_t i = 0; i < kRunIds; ++i) {
+    uint64_t bytes = TotalBytes(places[i]);
+    bool encoded = moving.header.encoded.Has(i);
+    if (encoded && bytes == moving.header.runs[i].bytes) {
+      moving.present |= RunMask(static_cast<uint16_t>(1u << i));
+    } else if (bytes != 0) {
+      return InvalidArgument("run {} has {} bytes, {} given", i, moving.header.runs[i].bytes, bytes);
+    }
+  }
+  return moving;
+}
+
 }  // namespace firn::gpu

@@ -20,4 +20,14 @@ struct Recoding {
 };
 absl::StatusOr<Recoding> ParseRecoding(const RecodeJob& job);
 
+// The header of the record that an ImportJob or an ExportJob is about, and which of its runs are placed; that the rows
+// hold such a block, with `ends` as of CheckDeviceRows. Unimplemented but for FP16 and BF16.
+struct Moving {
+  RecordHeader header;
+  RunMask present;
+  std::vector<uint64_t> ends;
+};
+absl::StatusOr<Moving> ParseMoving(const std::vector<uint8_t>& header, const DeviceRows& rows,
+                                   const std::array<std::vector<Place>, kRunIds>& places);
+
 }  // namespace firn::gpu

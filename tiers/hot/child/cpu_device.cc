@@ -1,12 +1,15 @@
 #include "tiers/hot/child/cpu_device.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstring>
 #include <deque>
 #include <mutex>
 #include <thread>
@@ -14,6 +17,7 @@
 #include "base/status.h"
 #include "codecs/block_codec.h"
 #include "tiers/hot/child/child.h"
+#include "tiers/hot/protocol/unique_fd.h"
 
 namespace firn::gpu {
 namespace {
@@ -45,6 +49,8 @@ class CpuDevice final : public Device {
   bool InjectFault(uint64_t number, const Job& job);
   absl::StatusOr<std::vector<uint8_t>> Work(const CopyJob& job);
   absl::StatusOr<std::vector<uint8_t>> Work(const RecodeJob& job);
+  absl::StatusOr<std::vector<uint8_t>> Work(const ImportJob& job);
+  absl::StatusOr<std::vector<uint8_t>> Work(const ExportJob& job);
   template <typename Byte>
   Scattered<Byte> Bytes(const std::vector<Place>& places) const {
     Scattered<Byte> out;
@@ -163,6 +169,123 @@ absl::StatusOr<std::vector<uint8_t>> CpuDevice::Work(const RecodeJob& job) {
   plan.surveyed = false;
   FIRN_ASSIGN_OR_RETURN(auto header, Encode(source, EncodeSpec{}, *artifacts_, plan, target));
   return SerializeHeader(*header);
+}
+
+// A worker's memory, by the name of its shared memory.
+class NamedMemory {
+ public:
+  static absl::StatusOr<NamedMemory> Open(const DeviceHandle& handle, uint64_t bytes) {
+    if (handle.back() != 0 || handle[0] != '/') return InvalidArgument("no name of shared memory");
+    const char* name = reinterpret_cast<const char*>(handle.data());
+    UniqueFd fd(::shm_open(name, O_RDWR | O_CLOEXEC, 0));
+    if (!fd.valid()) return ErrnoStatus(errno, fmt::format("open shared memory {}", name));
+    struct stat status {};
+    if (::fstat(fd.get(), &status) != 0) return ErrnoStatus(errno, "look at shared memory");
+    if (static_cast<uint64_t>(status.st_size) < std::max<uint64_t>(bytes, 4)) {
+      return InvalidArgument("rows up to byte {} of memory that has {}", bytes, status.st_size);
+    }
+    auto size = static_cast<size_t>(status.st_size);
+    void* base = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+    if (base == MAP_FAILED) return ErrnoStatus(errno, "map shared memory");
+    return NamedMemory(static_cast<uint8_t*>(base), size);
+  }
+  NamedMemory(NamedMemory&& other) noexcept : base_(std::exchange(other.base_, nullptr)), bytes_(other.bytes_) {}
+  NamedMemory& operator=(NamedMemory&&) = delete;
+  ~NamedMemory() {
+    if (base_ != nullptr) ::munmap(base_, bytes_);
+  }
+  uint8_t* base() const { return base_; }
+
+ private:
+  NamedMemory(uint8_t* base, size_t bytes) : base_(base), bytes_(bytes) {}
+  uint8_t* base_;
+  size_t bytes_;
+};
+
+absl::StatusOr<std::vector<NamedMemory>> OpenAll(const DeviceRows& rows, const std::vector<uint64_t>& ends) {
+  std::vector<NamedMemory> memory;
+  for (size_t i = 0; i < rows.memory.size(); ++i) {
+    FIRN_ASSIGN_OR_RETURN(auto opened, NamedMemory::Open(rows.memory[i], ends[i]));
+    memory.push_back(std::move(opened));
+  }
+  return memory;
+}
+
+absl::Status AwaitEvent(const DeviceHandle& event) {
+  constexpr int kPatienceMs = 20'000;
+  FIRN_ASSIGN_OR_RETURN(auto word, NamedMemory::Open(event, 4));
+  for (int waited_ms = 0; waited_ms < kPatienceMs; ++waited_ms) {
+    if (reinterpret_cast<std::atomic<uint32_t>*>(word.base())->load(std::memory_order_acquire) != 0) {
+      return absl::OkStatus();
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return absl::DeadlineExceededError(fmt::format("the event of the producer has not come in {} ms", kPatienceMs));
+}
+
+// visit(a worker's row, where it lies in the canonical part, bytes)
+template <typename Visit>
+void VisitRows(const DeviceRows& rows, const std::vector<NamedMemory>& memory, const BlockShape& shape, Part part,
+               uint32_t value_bytes, Visit visit) {
+  const DevicePart& device = rows.parts[static_cast<size_t>(part)];
+  const PartShape of = shape.part(part);
+  const uint64_t row_bytes = uint64_t{of.width} * value_bytes;
+  if (of.width == 0) return;
+  uint64_t canonical = 0;
+  for (uint32_t layer = 0; layer < of.layers; ++layer) {
+    uint8_t* base = memory[device.layers[layer].memory].base() + device.layers[layer].offset;
+    for (uint32_t head = 0; head < of.heads; ++head) {
+      for (uint32_t token = 0; token < of.tokens; ++token, canonical += row_bytes) {
+        visit(base + device.pages[token / device.page_tokens] * device.page_stride +
+                  token % device.page_tokens * device.token_stride + head * device.head_stride,
+              canonical, row_bytes);
+      }
+    }
+  }
+}
+
+absl::StatusOr<std::vector<uint8_t>> CpuDevice::Work(const ImportJob& job) {
+  FIRN_ASSIGN_OR_RETURN(Moving moving, ParseMoving(job.header, job.from, job.target));
+  if (moving.present != moving.header.encoded) return InvalidArgument("runs of the record have no place");
+  FIRN_ASSIGN_OR_RETURN(auto memory, OpenAll(job.from, moving.ends));
+  FIRN_RETURN_IF_ERROR(AwaitEvent(job.from.event));
+  std::array<RunBytes, kRunIds> runs;
+  for (uint32_t i = 0; i < kRunIds; ++i) runs[i] = Bytes<const uint8_t>(job.target[i]);
+  for (Part part : kParts) {
+    auto target = Bytes<uint8_t>(job.target[RunIndex(RunKind::kWhole, part)]);
+    VisitRows(job.from, memory, moving.header.shape, part, DTypeBytes(moving.header.dtype),
+              [&target](const uint8_t* row, uint64_t at, uint64_t bytes) {
+                CopyScattered(RunBytes(ByteSpan(row, bytes)), target.Slice(at, bytes));
+              });
+  }
+  SealSource(&moving.header, runs);
+  return SerializeHeader(moving.header);
+}
+
+absl::StatusOr<std::vector<uint8_t>> CpuDevice::Work(const ExportJob& job) {
+  FIRN_ASSIGN_OR_RETURN(Moving moving, ParseMoving(job.header, job.to, job.source));
+  FIRN_ASSIGN_OR_RETURN(auto memory, OpenAll(job.to, moving.ends));
+  EncodedBlock block;
+  block.present = moving.present;
+  for (uint32_t i = 0; i < kRunIds; ++i) block.runs[i] = Bytes<const uint8_t>(job.source[i]);
+  const BlockShape shape = moving.header.shape;
+  const uint32_t value_bytes = DTypeBytes(moving.header.dtype);
+  std::array<std::vector<uint8_t>, 2> values;
+  for (Part part : kParts) values[static_cast<size_t>(part)].resize(shape.part(part).values() * value_bytes);
+  DecodeRequest request;
+  request.out = moving.header.dtype;
+  block.header = std::make_shared<const RecordHeader>(std::move(moving.header));
+  RunMask intact = IntactRuns(block);
+  if (!intact.Contains(block.present)) {
+    return DataLoss("runs {:#x} are damaged", (block.present - intact).bits());
+  }
+  FIRN_RETURN_IF_ERROR(Decode(block, *artifacts_, request, values[0], values[1]));
+  for (Part part : kParts) {
+    VisitRows(job.to, memory, shape, part, value_bytes, [&](uint8_t* row, uint64_t at, uint64_t bytes) {
+      std::memcpy(row, values[static_cast<size_t>(part)].data() + at, bytes);
+    });
+  }
+  return std::vector<uint8_t>();
 }
 
 }  // namespace

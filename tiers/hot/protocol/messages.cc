@@ -64,6 +64,39 @@ class Parser {
     }
     return places;
   }
+  // Of things that take `bytes_each` or more: never more than what is left could hold.
+  uint32_t Count(size_t bytes_each, const char* what) {
+    auto count = Read<uint32_t>();
+    if (wrong_.ok() && reader_.ok() && reader_.remaining() / bytes_each >= count) return count;
+    Fail(InvalidArgument("{} {} in {} bytes", count, what, reader_.remaining()));
+    return 0;
+  }
+  DeviceHandle Handle() {
+    DeviceHandle handle{};
+    ByteSpan bytes = reader_.ReadBytes(handle.size());
+    std::copy(bytes.begin(), bytes.end(), handle.begin());
+    return handle;
+  }
+  DeviceRows Rows() {
+    DeviceRows rows;
+    rows.memory.resize(Count(kDeviceHandleBytes, "handles"));
+    for (DeviceHandle& handle : rows.memory) handle = Handle();
+    rows.event = Handle();
+    for (DevicePart& part : rows.parts) {
+      part.layers.resize(Count(12, "layers"));
+      for (DeviceLayer& layer : part.layers) {
+        layer.memory = Read<uint32_t>();
+        layer.offset = Read<uint64_t>();
+      }
+      part.pages.resize(Count(4, "pages"));
+      for (uint32_t& page : part.pages) page = Read<uint32_t>();
+      part.page_tokens = Read<uint32_t>();
+      part.page_stride = Read<uint64_t>();
+      part.token_stride = Read<uint64_t>();
+      part.head_stride = Read<uint64_t>();
+    }
+    return rows;
+  }
   void Fail(absl::Status status) {
     if (wrong_.ok()) wrong_ = std::move(status);
   }
@@ -113,6 +146,34 @@ void WriteWork(const RecodeJob& job, ByteWriter* out) {
   for (const auto& places : job.source) WritePlaces(places, out);
   for (const auto& places : job.target) WritePlaces(places, out);
 }
+void WriteRows(const DeviceRows& rows, ByteWriter* out) {
+  out->Write<uint32_t>(static_cast<uint32_t>(rows.memory.size()));
+  for (const DeviceHandle& handle : rows.memory) out->WriteBytes(handle);
+  out->WriteBytes(rows.event);
+  for (const DevicePart& part : rows.parts) {
+    out->Write<uint32_t>(static_cast<uint32_t>(part.layers.size()));
+    for (const DeviceLayer& layer : part.layers) {
+      out->Write(layer.memory);
+      out->Write(layer.offset);
+    }
+    out->Write<uint32_t>(static_cast<uint32_t>(part.pages.size()));
+    for (uint32_t page : part.pages) out->Write(page);
+    out->Write(part.page_tokens);
+    out->Write(part.page_stride);
+    out->Write(part.token_stride);
+    out->Write(part.head_stride);
+  }
+}
+void WriteWork(const ImportJob& job, ByteWriter* out) {
+  WriteBlob(job.header, out);
+  WriteRows(job.from, out);
+  for (const auto& places : job.target) WritePlaces(places, out);
+}
+void WriteWork(const ExportJob& job, ByteWriter* out) {
+  WriteBlob(job.header, out);
+  WriteRows(job.to, out);
+  for (const auto& places : job.source) WritePlaces(places, out);
+}
 void Write(const Job& m, ByteWriter* out) {
   out->Write(m.id);
   out->Write(static_cast<uint8_t>(m.lane));
@@ -149,8 +210,20 @@ absl::StatusOr<Message> ParseJob(Parser in) {
     for (auto& places : recode.source) places = in.Places();
     for (auto& places : recode.target) places = in.Places();
     job.work = std::move(recode);
+  } else if (kind == 2) {
+    ImportJob import;
+    import.header = in.Blob(kRecordHeaderBytesMax, "a header");
+    import.from = in.Rows();
+    for (auto& places : import.target) places = in.Places();
+    job.work = std::move(import);
+  } else if (kind == 3) {
+    ExportJob out;
+    out.header = in.Blob(kRecordHeaderBytesMax, "a header");
+    out.to = in.Rows();
+    for (auto& places : out.source) places = in.Places();
+    job.work = std::move(out);
   } else {
-    in.Fail(InvalidArgument("a job of kind {}, known are 0 and 1", kind));
+    in.Fail(InvalidArgument("a job of kind {}, known are 0 to 3", kind));
   }
   return in.End(std::move(job));
 }
@@ -263,6 +336,17 @@ absl::Status CheckWork(const CopyJob& job, const SpaceBytes& spaces) {
 absl::Status CheckWork(const RecodeJob& job, const SpaceBytes& spaces) {
   for (const auto& places : job.source) FIRN_RETURN_IF_ERROR(CheckPlaces(places, spaces));
   for (const auto& places : job.target) FIRN_RETURN_IF_ERROR(CheckPlaces(places, spaces));
+  return absl::OkStatus();
+}
+
+absl::Status CheckWork(const ImportJob& job, const SpaceBytes& spaces) {
+  for (const auto& places : job.target) FIRN_RETURN_IF_ERROR(CheckPlaces(places, spaces));
+  if (!job.from.has_event()) return InvalidArgument("values without the event of who produces them");
+  return absl::OkStatus();
+}
+
+absl::Status CheckWork(const ExportJob& job, const SpaceBytes& spaces) {
+  for (const auto& places : job.source) FIRN_RETURN_IF_ERROR(CheckPlaces(places, spaces));
   return absl::OkStatus();
 }
 

@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
 #include "codecs/types.h"
+#include "tiers/hot/device_rows.h"
 
 namespace firn::gpu {
 
@@ -83,8 +84,8 @@ struct ArtifactData {
 };
 
 // Jobs of one lane run in order, beside those of the other lanes.
-enum class Lane : uint8_t { kServe = 0, kStore = 1, kDemote = 2 };
-inline constexpr uint32_t kLanes = 3;
+enum class Lane : uint8_t { kServe = 0, kStore = 1, kDemote = 2, kImport = 3 };
+inline constexpr uint32_t kLanes = 4;
 
 // Copies bytes as they are. Sources and targets are each a sequence of places with the same number of bytes in all.
 struct CopyJob {
@@ -102,17 +103,35 @@ struct RecodeJob {
   bool operator==(const RecodeJob&) const = default;
 };
 
+// Takes values from where a worker has them into a record of source bytes, once the worker's event has come. The answer
+// is the record's header, complete.
+struct ImportJob {
+  std::vector<uint8_t> header;  // Serialized; its checks mean nothing yet.
+  DeviceRows from;
+  std::array<std::vector<Place>, kRunIds> target;
+  bool operator==(const ImportJob&) const = default;
+};
+
+// Decodes a record, of the runs that are given, to where a worker wants it. The checks are verified before a byte is
+// written. DataLoss where they do not agree, Unimplemented where this device has no kernel for a coding.
+struct ExportJob {
+  std::vector<uint8_t> header;  // Serialized.
+  std::array<std::vector<Place>, kRunIds> source;
+  DeviceRows to;
+  bool operator==(const ExportJob&) const = default;
+};
+
 struct Job {
   uint64_t id = 0;
   Lane lane = Lane::kServe;
-  std::variant<CopyJob, RecodeJob> work;
+  std::variant<CopyJob, RecodeJob, ImportJob, ExportJob> work;
   bool operator==(const Job&) const = default;
 };
 
 struct JobDone {
   uint64_t id = 0;
   absl::Status status;
-  std::vector<uint8_t> payload;  // Of a RecodeJob, the header.
+  std::vector<uint8_t> payload;  // Of a RecodeJob and an ImportJob, the header.
   bool operator==(const JobDone&) const = default;
 };
 

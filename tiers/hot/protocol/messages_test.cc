@@ -14,7 +14,17 @@ std::vector<Message> Samples() {
   recode.target_header = {4};
   recode.source[3] = {{0, 0, 64}};
   recode.target[kRunIds - 1] = {{1, 8, 8}, {1, 16, 8}};
-  return {Hello{.device = 3, .pool_bytes = 1, .scratch_bytes = 2},
+  DeviceRows rows;
+  rows.memory = {DeviceHandle{1, 2, 3}, DeviceHandle{4}};
+  rows.event[63] = 9;
+  rows.parts[0] = {{{1, 8}, {0, 16}}, {7, 9}, 16, 4096, 256, 128};
+  Job import{9, Lane::kImport, ImportJob{{5}, rows, {}}};
+  std::get<ImportJob>(import.work).target[10] = {{0, 4096, 32}};
+  Job exported{10, Lane::kServe, ExportJob{{6, 6}, {}, rows}};
+  std::get<ExportJob>(exported.work).source[0] = {{2, 0, 8}};
+  return {std::move(import),
+          std::move(exported),
+          Hello{.device = 3, .pool_bytes = 1, .scratch_bytes = 2},
           Ready{.pool_bytes = 5, .device_bytes = 9, .device = "a GPU"},
           MapRegion{2, 100, 50},
           RegionUsable{2, 60},
