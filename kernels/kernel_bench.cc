@@ -14,6 +14,7 @@
 #include "kernels/device_memory.h"
 #include "kernels/fp8.h"
 #include "kernels/gather.h"
+#include "kernels/integer.h"
 #include "kernels/nested.h"
 
 namespace firn::kernels {
@@ -62,6 +63,12 @@ class Bench {
       Nested({.per_channel = true, .width = width});
       Fp8(width);
       for (bool paged : {false, true}) Gather(width, paged);
+      for (uint32_t bits : {8u, 4u, 3u, 2u}) {
+        for (uint32_t group : {32u, 128u}) Integers(ScaleAxis::kToken, bits, width, group, false);
+        Integers(ScaleAxis::kChannel, bits, width, 64, false);
+        Integers(ScaleAxis::kTensor, bits, width, 0, false);
+      }
+      Integers(ScaleAxis::kToken, 4, width, 64, true);
     }
     for (uint32_t width : {80u, 96u, 112u, 192u, 576u}) Nested({.width = width, .rotated = true});
     Nested({.per_channel = true, .width = 96});
@@ -181,6 +188,27 @@ class Bench {
     Report("gather" + suffix, 2 * kSourceBytes, [&] { CheckOk(GatherRows(job, nullptr)); });
     job.rows = Rows(target_.as<uint8_t>(), width, paged);
     Report("scatter" + suffix, 2 * kSourceBytes, [&] { CheckOk(ScatterRows(job, nullptr)); });
+  }
+
+  void Integers(ScaleAxis axis, uint32_t bits, uint32_t width, uint32_t group, bool paged) {
+    if (axis == ScaleAxis::kToken && group > width) return;
+    IntegerJob job;
+    job.axis = axis, job.bits = bits, job.group = group;
+    job.blocks = Blocks(width), job.layers = kLayers, job.heads = kHeads, job.tokens = kTokens, job.width = width;
+    uint64_t rows = uint64_t{kLayers} * kHeads * kTokens, code_bytes = rows * width * bits / 8;
+    uint64_t scales = axis == ScaleAxis::kTensor ? kLayers : rows * width / group;
+    DeviceMemory survey(std::vector<uint32_t>(job.blocks, 0));
+    job.survey = survey.as<uint32_t>();
+    job.codes.base = runs_.as<uint8_t>(), job.codes.block_stride = code_bytes;
+    job.meta_run.base = runs_.as<uint8_t>() + code_bytes * job.blocks, job.meta_run.block_stride = scales * 4;
+    uint64_t bytes = (rows * width * 2 + code_bytes + scales * 4) * job.blocks;
+    static constexpr const char* kAxes[] = {"token", "channel", "tensor"};
+    std::string suffix = "_int" + std::to_string(bits) + "_" + kAxes[static_cast<int>(axis)] + std::to_string(group) +
+                         (paged ? "_paged_" : "_") + std::to_string(width);
+    job.rows = Rows(source_.as<uint8_t>(), width, paged);
+    Report("encode" + suffix, bytes, [&] { CheckOk(EncodeIntegers(job, nullptr)); });
+    job.rows = Rows(target_.as<uint8_t>(), width, paged);
+    Report("decode" + suffix, bytes, [&] { CheckOk(DecodeIntegers(job, nullptr)); });
   }
 
   // A copy's reference counts each byte twice; a check reads it once.

@@ -11,6 +11,7 @@
 #include "kernels/checksum/crc64.h"
 #include "kernels/fp8.h"
 #include "kernels/gather.h"
+#include "kernels/integer.h"
 #include "kernels/nested.h"
 
 namespace firn::kernels {
@@ -139,6 +140,38 @@ TEST(KernelChecks, CopiesThatMakeNoSenseAreRefused) {
     refusal.change(&job);
     for (auto* copy : {&GatherRows, &ScatterRows}) {
       absl::Status status = (*copy)(job, nullptr);
+      EXPECT_FALSE(status.ok()) << refusal.says;
+      EXPECT_THAT(std::string(status.message()), HasSubstr(refusal.says));
+    }
+  }
+}
+
+TEST(KernelChecks, IntegersThatMakeNoSenseAreRefused) {
+  auto calibrate = [](auto* j) { j->scales = reinterpret_cast<float*>(Somewhere()), j->group = 0; };
+  const std::vector<Refusal<IntegerJob>> refusals = {
+      {[](auto* j) { j->width = kRowWidthMax + 1; }, "24577 channels; a GPU codes up to 24576"},
+      {[](auto* j) { j->heads = 4097; }, "4097 heads"},
+      {[](auto* j) { j->values = DType::kFp8E4m3; }, "FP16, BF16 and FP32"},
+      {[](auto* j) { j->meta = MetaType::kBf16; }, "metadata of type 2"},
+      {[](auto* j) { j->bits = 5; }, "integer codes of 5 bits, 8, 4, 3 or 2"},
+      {[](auto* j) { j->group = 0; }, "groups of 0"},
+      {[](auto* j) { j->axis = ScaleAxis::kTensor; }, "groups of 32"},
+      {[&](auto* j) { calibrate(j); }, "calibrated scales for asymmetric integers of 8 bits"},
+      {[&](auto* j) { calibrate(j), j->symmetric = true, j->bits = 4; }, "symmetric integers of 4 bits; for symmetric"},
+      {[](auto* j) { j->rows.page_tokens = 0; }, "pages of 0 tokens"},
+      {[](auto* j) { j->codes = {}; }, "no run of codes"},
+      {[](auto* j) { j->meta_run = {}; }, "neither scales nor a metadata run"},
+      {[](auto* j) { j->meta_run.base += 1; }, "not aligned to 2 bytes"},
+      {[](auto* j) { j->layers = 1024, j->heads = 512; }, "a GPU codes blocks of fewer than 4294967296"},
+  };
+  for (const auto& refusal : refusals) {
+    IntegerJob job;
+    job.blocks = 1, job.layers = 2, job.heads = 2, job.width = 128, job.tokens = 64, job.group = 32;
+    job.rows = Rows();
+    job.meta_run = job.codes = SomeRun();
+    refusal.change(&job);
+    for (auto* code : {&EncodeIntegers, &DecodeIntegers}) {
+      absl::Status status = (*code)(job, nullptr);
       EXPECT_FALSE(status.ok()) << refusal.says;
       EXPECT_THAT(std::string(status.message()), HasSubstr(refusal.says));
     }

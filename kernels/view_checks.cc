@@ -29,6 +29,16 @@ absl::Status CheckRows(const RowsView& rows, uint32_t tokens) {
                          rows.pages_per_block, rows.page_tokens);
 }
 
+absl::Status CheckValuesAndMeta(DType values, MetaType meta) {
+  if (values != DType::kFp16 && values != DType::kBf16 && values != DType::kFp32) {
+    return Unimplemented("values of type {}; FP16, BF16 and FP32 are coded on a GPU", DTypeName(values));
+  }
+  bool fits = meta == MetaType::kFp32 || (meta == MetaType::kFp16 && values != DType::kBf16) ||
+              (meta == MetaType::kBf16 && values != DType::kFp16);
+  if (fits) return absl::OkStatus();
+  return InvalidArgument("metadata of type {} for values of type {}", static_cast<int>(meta), DTypeName(values));
+}
+
 bool AlignedRun(const RunView& run, uint64_t to) { return Aligned(run.base, to) && run.block_stride % to == 0; }
 
 absl::Status CheckRun(const RunView& run, const char* name, uint64_t access_bytes) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "codecs/types.h"
 #include "kernels/views.h"
 
 namespace firn::kernels {
@@ -21,8 +22,14 @@ absl::Status CheckRows(const RowsView& rows, uint32_t tokens);
 // That a run's pieces are aligned to what one access takes, a power of two, so that none straddles two pages.
 absl::Status CheckRun(const RunView& run, const char* name, uint64_t access_bytes);
 
+// That values are FP16, BF16, or FP32 of conditioned rows, and that metadata is of a type they may have: their own or
+// FP32, any for FP32.
+absl::Status CheckValuesAndMeta(DType values, MetaType meta);
+
 inline bool Aligned(const void* at, uint64_t to) { return reinterpret_cast<uintptr_t>(at) % to == 0; }
 bool AlignedRun(const RunView& run, uint64_t to);
+// Whether the run's bytes are found without looking anything up.
+inline bool PlainRun(const RunView& run) { return run.pages == nullptr && run.block_bases == nullptr; }
 // Contiguous rows, all of which begin at multiples of eight values. What device arrays of addresses hold is so by their
 // contract.
 bool AlignedRows(const RowsView& rows);

@@ -7,7 +7,8 @@ namespace {
 constexpr uint32_t kThreads = 256;
 constexpr uint32_t kRowsEach = 4;
 
-template <typename Access, bool kGather>
+// kPlain: the run's bytes are found without looking anything up.
+template <typename Access, bool kGather, bool kPlain>
 __global__ void __launch_bounds__(kThreads) CopyRows(const __grid_constant__ GatherLaunch launch) {
   uint32_t lanes = 1u << launch.lanes_log2, lane = threadIdx.x & (lanes - 1);
   uint32_t together = kThreads >> launch.lanes_log2;
@@ -29,7 +30,11 @@ __global__ void __launch_bounds__(kThreads) CopyRows(const __grid_constant__ Gat
     Access held[kRowsEach];
     auto in_row = [&](uint32_t k) { return reinterpret_cast<Access*>(rows[k] + chunk * launch.chunk_stride); };
     auto in_run = [&](uint32_t k) {
-      return reinterpret_cast<Access*>(launch.run.At(block[k], uint64_t{offset[k] + chunk} * sizeof(Access)));
+      uint64_t at = uint64_t{offset[k] + chunk} * sizeof(Access);
+      if constexpr (kPlain) {
+        return reinterpret_cast<Access*>(launch.run.base + block[k] * launch.run.block_stride + at);
+      }
+      return reinterpret_cast<Access*>(launch.run.At(block[k], at));
     };
 #pragma unroll
     for (uint32_t k = 0; k < kRowsEach; ++k) {
@@ -47,7 +52,8 @@ template <typename Access, bool kGather>
 cudaError_t LaunchAccess(const GatherLaunch& launch, cudaStream_t stream) {
   uint64_t rows_a_block = uint64_t{kThreads >> launch.lanes_log2} * kRowsEach;
   auto blocks = static_cast<uint32_t>((launch.shape.rows() + rows_a_block - 1) / rows_a_block);
-  CopyRows<Access, kGather><<<blocks, kThreads, 0, stream>>>(launch);
+  bool plain = launch.run.pages == nullptr && launch.run.block_bases == nullptr;
+  (plain ? CopyRows<Access, kGather, true> : CopyRows<Access, kGather, false>)<<<blocks, kThreads, 0, stream>>>(launch);
   return cudaGetLastError();
 }
 

@@ -1,18 +1,10 @@
-// From what is known at launch to template arguments, and launches that ask for shared memory. Host code.
+// From what is known at launch of the nested code to template arguments. Host code.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
+#include "kernels/device/launching.cuh"
 #include "kernels/nested/launch.h"
 
 namespace firn::kernels {
-
-// f<Value>()
-template <typename F>
-cudaError_t ForValue(DType values, const F& f) {
-  return values == DType::kFp16 ? f.template operator()<__half>() : f.template operator()<__nv_bfloat16>();
-}
 
 // f<Value, Meta>()
 template <typename F>
@@ -35,19 +27,6 @@ cudaError_t ForFast(const NestedLaunch& launch, const FastShape& fast, const F& 
     if (fast.lanes == 4) return for_lanes.template operator()<Value, 4>();
     return for_lanes.template operator()<Value, 8>();
   });
-}
-
-template <typename Launch>
-cudaError_t LaunchShared(void (*kernel)(Launch), const Launch& launch, uint32_t blocks, uint32_t threads,
-                         uint64_t shared_bytes, cudaStream_t stream) {
-  constexpr uint64_t kWithoutAsking = 48 * 1024;
-  if (shared_bytes > kWithoutAsking) {
-    cudaError_t error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
-    if (error != cudaSuccess) return error;
-  }
-  kernel<<<blocks, threads, shared_bytes, stream>>>(launch);
-  return cudaGetLastError();
 }
 
 }  // namespace firn::kernels
