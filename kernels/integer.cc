@@ -86,8 +86,9 @@ absl::StatusOr<IntegerLaunch> Prepare(const IntegerJob& job) {
   if (job.group == 0) launch.job.group = along;
   launch.groups = (along - 1) / launch.job.group + 1;
   FIRN_RETURN_IF_ERROR(CheckSizes(job, launch.groups));
-  if (LinearRows(job.rows, job.heads, job.tokens, job.width) && PlainRun(job.codes) && PlainRun(job.meta_run)) {
-    launch.places = Places::kLinear;
+  if (PlainRun(job.codes) && PlainRun(job.meta_run)) {
+    bool linear = LinearRows(job.rows, job.heads, job.tokens, job.width);
+    launch.places = linear ? Places::kLinear : Places::kAnyRows;
   }
   return launch;
 }
@@ -124,7 +125,11 @@ bool ShareScales(IntegerLaunch* launch, bool encode) {
   if (job.group % 8 != 0 || job.width % job.group != 0) return false;
   launch->group_lanes = job.group / 8;
   launch->by_scale = FastDivisor(launch->group_lanes);
-  return !encode || (std::has_single_bit(launch->group_lanes) && launch->group_lanes <= 32);
+  bool even = std::has_single_bit(launch->group_lanes);
+  // Four lanes that share the words of INT3 have four chunks one after another.
+  launch->paired = even && launch->group_lanes >= (job.bits == 3 ? 8 : 2);
+  launch->half_log2 = launch->paired ? static_cast<uint32_t>(std::countr_zero(launch->group_lanes)) - 1 : 0;
+  return !encode || (even && launch->group_lanes <= (launch->paired ? 64 : 32));
 }
 
 bool NothingToDo(const IntegerJob& job) {

@@ -3,8 +3,8 @@
 // Streams, threads, errors: as kernels/nested.h. Limits: rows of at most kRowWidthMax channels, fewer than 2^31 rows a
 // call, blocks of fewer than 2^32 values.
 // Fast where values are FP16 or BF16 with metadata of their own type, rows are contiguous and 16-byte aligned, runs are
-// aligned to 16 bytes, and width is a multiple of 8 (3 bits: 32) that has whole groups of 8, 16, 32, 64, 128 or 256
-// channels; per channel, width 64, 128 or 256 and groups of up to 128 tokens. Right everywhere.
+// aligned to 16 bytes, and width is a multiple of 8 (3 bits: 32) that has whole groups of 8, 16, 32, ... 512 channels;
+// per channel, width 64, 128 or 256 and groups of up to 128 tokens. Right everywhere.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -11,11 +11,14 @@
 #include "codecs/numeric/float_formats.h"
 #include "kernels/bench_support.h"
 #include "kernels/checksum.h"
+#include "kernels/condition.h"
 #include "kernels/device_memory.h"
+#include "kernels/fp4.h"
 #include "kernels/fp8.h"
 #include "kernels/gather.h"
 #include "kernels/integer.h"
 #include "kernels/nested.h"
+#include "kernels/nuq.h"
 
 namespace firn::kernels {
 namespace {
@@ -69,6 +72,12 @@ class Bench {
         Integers(ScaleAxis::kTensor, bits, width, 0, false);
       }
       Integers(ScaleAxis::kToken, 4, width, 64, true);
+      for (uint32_t bits : {4u, 3u, 2u}) {
+        for (bool per_channel : {true, false}) Nuq(per_channel, bits, width, false);
+      }
+      Nuq(true, 4, width, true);
+      for (bool mx : {false, true}) Fp4(mx, width);
+      for (bool turned : {false, true}) Condition(turned, width);
     }
     for (uint32_t width : {80u, 96u, 112u, 192u, 576u}) Nested({.width = width, .rotated = true});
     Nested({.per_channel = true, .width = 96});
@@ -209,6 +218,65 @@ class Bench {
     Report("encode" + suffix, bytes, [&] { CheckOk(EncodeIntegers(job, nullptr)); });
     job.rows = Rows(target_.as<uint8_t>(), width, paged);
     Report("decode" + suffix, bytes, [&] { CheckOk(DecodeIntegers(job, nullptr)); });
+  }
+
+  // 1 % of outliers.
+  void Nuq(bool per_channel, uint32_t bits, uint32_t width, bool paged) {
+    NuqJob job;
+    job.per_channel = per_channel, job.bits = bits, job.outliers = 10;
+    job.blocks = Blocks(width), job.layers = kLayers, job.heads = kHeads, job.tokens = kTokens, job.width = width;
+    std::vector<float> levels(kLayers << bits);
+    for (size_t i = 0; i < levels.size(); ++i) {
+      levels[i] = static_cast<float>(i % (size_t{1} << bits)) / static_cast<float>(1u << (bits - 1)) - 1;
+    }
+    DeviceMemory codebook(levels), arrays(std::vector<float>(uint64_t{kLayers} * kHeads * width, 0.375f));
+    job.levels = job.decoded = codebook.as<float>();
+    if (per_channel) job.ranges = {arrays.as<float>(), arrays.as<float>(), arrays.as<float>(), 1.0f};
+    uint64_t rows = uint64_t{kLayers} * kHeads * kTokens, code_bytes = rows * width * bits / 8;
+    uint64_t vector = per_channel ? width : width * kHeads, outliers = (vector * job.outliers + 999) / 1000;
+    uint64_t meta_bytes = rows * width / vector * (outliers * 4 + (per_channel ? 0 : 4));
+    job.codes.base = runs_.as<uint8_t>(), job.codes.block_stride = code_bytes;
+    job.meta_run.base = runs_.as<uint8_t>() + code_bytes * job.blocks, job.meta_run.block_stride = meta_bytes;
+    uint64_t bytes = (rows * width * 2 + code_bytes + meta_bytes) * job.blocks;
+    std::string suffix = "_nuq" + std::to_string(bits) + (per_channel ? "_channel" : "_token") +
+                         (paged ? "_paged_" : "_") + std::to_string(width);
+    job.rows = Rows(source_.as<uint8_t>(), width, paged);
+    Report("encode" + suffix, bytes, [&] { CheckOk(EncodeNuq(job, nullptr)); });
+    job.rows = Rows(target_.as<uint8_t>(), width, paged);
+    Report("decode" + suffix, bytes, [&] { CheckOk(DecodeNuq(job, nullptr)); });
+  }
+
+  void Fp4(bool mx, uint32_t width) {
+    Fp4Job job;
+    job.mx = mx;
+    job.blocks = Blocks(width), job.layers = kLayers, job.heads = kHeads, job.tokens = kTokens, job.width = width;
+    uint64_t values = uint64_t{kLayers} * kHeads * kTokens * width;
+    uint64_t meta_bytes = mx ? values / 32 : values / 16 + uint64_t{kLayers} * 4;
+    job.codes.base = runs_.as<uint8_t>(), job.codes.block_stride = values / 2;
+    job.meta_run.base = runs_.as<uint8_t>() + values / 2 * job.blocks, job.meta_run.block_stride = meta_bytes;
+    uint64_t bytes = (values * 2 + values / 2 + meta_bytes) * job.blocks;
+    std::string suffix = std::string(mx ? "_mxfp4_" : "_nvfp4_") + std::to_string(width);
+    job.rows = Rows(source_.as<uint8_t>(), width, false);
+    Report("encode" + suffix, bytes, [&] { CheckOk(EncodeFp4(job, nullptr)); });
+    job.rows = Rows(target_.as<uint8_t>(), width, false);
+    Report("decode" + suffix, bytes, [&] { CheckOk(DecodeFp4(job, nullptr)); });
+  }
+
+  // FP16 to FP16: the Hadamard transform alone, or the rotary embedding alone.
+  void Condition(bool turned, uint32_t width) {
+    ConditionJob job;
+    job.blocks = Blocks(width), job.layers = kLayers, job.heads = kHeads, job.tokens = kTokens, job.width = width;
+    job.conditioned = DType::kFp16, job.rotated = !turned;
+    job.transform.uniform_scale = turned ? 1.0f : 0.125f;
+    DeviceMemory turns(std::vector<float>(uint64_t{job.blocks} * kTokens * width / 2, 0.6f));
+    if (turned) job.rope = {turns.as<float>(), turns.as<float>(), width / 2, false};
+    std::string suffix = std::string(turned ? "_rope_" : "_hadamard_") + std::to_string(width);
+    job.rows = Rows(source_.as<uint8_t>(), width, false);
+    job.conditioned_rows = Rows(target_.as<uint8_t>(), width, false);
+    Report("condition" + suffix, 2 * kSourceBytes, [&] { CheckOk(ConditionRows(job, nullptr)); });
+    job.rows = job.conditioned_rows;
+    job.conditioned_rows = Rows(source_.as<uint8_t>(), width, false);
+    Report("restore" + suffix, 2 * kSourceBytes, [&] { CheckOk(RestoreRows(job, nullptr)); });
   }
 
   // A copy's reference counts each byte twice; a check reads it once.

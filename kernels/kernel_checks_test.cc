@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <functional>
 #include <random>
 
@@ -9,10 +10,14 @@
 #include "kernels/attention.h"
 #include "kernels/checksum.h"
 #include "kernels/checksum/crc64.h"
+#include "kernels/condition.h"
+#include "kernels/fp4.h"
 #include "kernels/fp8.h"
 #include "kernels/gather.h"
 #include "kernels/integer.h"
+#include "kernels/integer/launch.h"
 #include "kernels/nested.h"
+#include "kernels/nuq.h"
 
 namespace firn::kernels {
 namespace {
@@ -178,6 +183,98 @@ TEST(KernelChecks, IntegersThatMakeNoSenseAreRefused) {
   }
 }
 
+float* SomeFloats() { return reinterpret_cast<float*>(Somewhere()); }
+
+TEST(KernelChecks, CodebookJobsThatMakeNoSenseAreRefused) {
+  const std::vector<Refusal<NuqJob>> refusals = {
+      {[](auto* j) { j->width = kRowWidthMax + 1; }, "24577 channels; a GPU codes up to 24576"},
+      {[](auto* j) { j->tokens = 65537; }, "65537 tokens"},
+      {[](auto* j) { j->values = DType::kBytes; }, "FP16, BF16 and FP32"},
+      {[](auto* j) { j->meta = MetaType::kNone; }, "metadata of type 0"},
+      {[](auto* j) { j->bits = 8; }, "codebook codes of 8 bits, 2 to 4"},
+      {[](auto* j) { j->outliers = 51; }, "51 thousandths of outliers, at most 50"},
+      {[](auto* j) { j->levels = j->decoded = nullptr; }, "no "},
+      {[](auto* j) { j->per_channel = true; }, "without ranges of channels"},
+      {[](auto* j) { j->ranges.mean = SomeFloats(); }, "which have their own"},
+      {[](auto* j) { j->rows.base = nullptr; }, "rows without an address"},
+      {[](auto* j) { j->codes = {}; }, "no run of codes"},
+      {[](auto* j) { j->meta_run = {}; }, "no metadata run"},
+      {[](auto* j) { j->meta_run.base += 1; }, "not aligned to 2 bytes"},
+      {[](auto* j) { j->layers = 1024, j->heads = 512; }, "a GPU codes blocks of fewer than 4294967296"},
+  };
+  for (const auto& refusal : refusals) {
+    NuqJob job;
+    job.blocks = 1, job.layers = 2, job.heads = 2, job.width = 128, job.tokens = 64;
+    job.levels = job.decoded = SomeFloats();
+    job.rows = Rows();
+    job.meta_run = job.codes = SomeRun();
+    refusal.change(&job);
+    for (auto* code : {&EncodeNuq, &DecodeNuq}) {
+      absl::Status status = (*code)(job, nullptr);
+      EXPECT_FALSE(status.ok()) << refusal.says;
+      EXPECT_THAT(std::string(status.message()), HasSubstr(refusal.says));
+    }
+  }
+}
+
+TEST(KernelChecks, Fp4JobsThatMakeNoSenseAreRefused) {
+  const std::vector<Refusal<Fp4Job>> refusals = {
+      {[](auto* j) { j->width = kRowWidthMax + 1; }, "24577 channels; a GPU codes up to 24576"},
+      {[](auto* j) { j->layers = 1025; }, "1025 layers"},
+      {[](auto* j) { j->values = DType::kFp8E5m2; }, "FP16, BF16 and FP32"},
+      {[](auto* j) { j->rows.first_token = 1; }, "64 tokens from token 1 on, but 1 pages of 64"},
+      {[](auto* j) { j->codes = {}; }, "no run of codes"},
+      {[](auto* j) { j->meta_run = {}; }, "no metadata run"},
+      {[](auto* j) { j->layers = 1024, j->heads = 512; }, "blocks of 4294967296 values; the limit is 4294967295"},
+  };
+  for (const auto& refusal : refusals) {
+    Fp4Job job;
+    job.blocks = 1, job.layers = 2, job.heads = 2, job.width = 128, job.tokens = 64;
+    job.rows = Rows();
+    job.meta_run = job.codes = SomeRun();
+    refusal.change(&job);
+    for (auto* code : {&EncodeFp4, &DecodeFp4}) {
+      absl::Status status = (*code)(job, nullptr);
+      EXPECT_FALSE(status.ok()) << refusal.says;
+      EXPECT_THAT(std::string(status.message()), HasSubstr(refusal.says));
+    }
+  }
+}
+
+TEST(KernelChecks, ConditioningThatMakesNoSenseIsRefused) {
+  const std::vector<Refusal<ConditionJob>> refusals = {
+      {[](auto* j) { j->width = kRowWidthMax + 1; }, "24577 channels; a GPU conditions up to 24576"},
+      {[](auto* j) { j->values = DType::kFp8E4m3; }, "FP16, BF16 and FP32"},
+      {[](auto* j) { j->conditioned = DType::kBf16; }, "FP32 or the same"},
+      {[](auto* j) { j->rope.cosines = SomeFloats(); }, "one of cosines and sines is null"},
+      {[](auto* j) {
+         j->rope = {SomeFloats(), SomeFloats(), 65, false};
+       },
+       "65 pairs of 128 channels"},
+      {[](auto* j) { j->transform.mean = SomeFloats(); }, "some of mean"},
+      {[](auto* j) { j->rows.base = nullptr; }, "rows without an address"},
+      {[](auto* j) { j->conditioned_rows.page_tokens = 0; }, "pages of 0 tokens"},
+  };
+  for (const auto& refusal : refusals) {
+    ConditionJob job;
+    job.blocks = 1, job.layers = 2, job.heads = 2, job.width = 128, job.tokens = 64;
+    job.rows = job.conditioned_rows = Rows();
+    refusal.change(&job);
+    for (auto* condition : {&ConditionRows, &RestoreRows}) {
+      absl::Status status = (*condition)(job, nullptr);
+      EXPECT_FALSE(status.ok()) << refusal.says;
+      EXPECT_THAT(std::string(status.message()), HasSubstr(refusal.says));
+    }
+  }
+  RopeTableJob table;
+  table.blocks = 1u << 31, table.tokens = 1, table.pairs = 64;
+  EXPECT_THAT(std::string(TurnPositions(table, nullptr).message()), HasSubstr("more than 2147483647 positions"));
+  table.blocks = 1, table.pairs = 12289;
+  EXPECT_THAT(std::string(TurnPositions(table, nullptr).message()), HasSubstr("12289 pairs; the limit is 12288"));
+  table.pairs = 64;
+  EXPECT_THAT(std::string(TurnPositions(table, nullptr).message()), HasSubstr("no frequencies"));
+}
+
 AttentionJob Attention() {
   AttentionJob job;
   job.sequences = 3, job.query_heads = 8, job.kv_heads = 2;
@@ -283,6 +380,16 @@ TEST(KernelMath, DivisionWithoutDividing) {
     auto n = static_cast<uint32_t>(rng() & 0x7FFFFFFF);
     for (uint32_t number : {n, divisor, divisor - 1, 0u, 0x7FFFFFFFu}) {
       ASSERT_EQ(FastDivisor(divisor).Quotient(number), number / divisor) << number << " / " << divisor;
+    }
+  }
+}
+
+// Of every mantissa; an exponent more or less changes no rounding.
+TEST(KernelMath, SpreadsOverStepsAreCorrectlyRounded) {
+  for (float steps : {255.0f, 127.0f, 15.0f, 7.0f, 3.0f, 1.0f}) {
+    for (uint32_t bits = 0x3F800000u; bits < 0x40000000u; ++bits) {
+      float spread = std::bit_cast<float>(bits);
+      ASSERT_EQ(SpreadOverSteps(spread, steps, 1 / steps), spread / steps) << spread << " / " << steps;
     }
   }
 }

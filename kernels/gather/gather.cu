@@ -53,7 +53,8 @@ cudaError_t LaunchAccess(const GatherLaunch& launch, cudaStream_t stream) {
   uint64_t rows_a_block = uint64_t{kThreads >> launch.lanes_log2} * kRowsEach;
   auto blocks = static_cast<uint32_t>((launch.shape.rows() + rows_a_block - 1) / rows_a_block);
   bool plain = launch.run.pages == nullptr && launch.run.block_bases == nullptr;
-  (plain ? CopyRows<Access, kGather, true> : CopyRows<Access, kGather, false>)<<<blocks, kThreads, 0, stream>>>(launch);
+  auto* kernel = plain ? CopyRows<Access, kGather, true> : CopyRows<Access, kGather, false>;
+  kernel<<<blocks, kThreads, 0, stream>>>(launch);
   return cudaGetLastError();
 }
 

@@ -53,7 +53,7 @@ __device__ __forceinline__ IntegerScale SettleScale(const IntegerLaunch& launch,
                                                     const OrderedRange& range, uint32_t* found) {
   using Traits = MetaTraits<Meta>;
   float lowest = range.lowest(), highest = range.highest();
-  IntegerScale scale = IntegerScaleOf<Meta>(lowest, highest, launch.form);
+  IntegerScale scale = IntegerScaleOf<float, Meta>(lowest, highest, launch.form);
   *found |= range.finite ? IntegerSurveyOf<Meta>(lowest, highest, launch.form) : kSurveyUnfit;
   MetaIndex index(launch, at, c);
   if (!launch.form.symmetric) *MetaAt<Meta>(launch, at.block, index.minimum) = Traits::Nearest(scale.base);

@@ -102,7 +102,7 @@ __device__ __forceinline__ uint32_t SettleChannel(const IntegerLaunch& launch, c
     high = MaxPair<Value>(high, bits(memory.highest[w * width + c]));
   }
   float lowest = Traits::ToFloats(low).x, highest = Traits::ToFloats(high).x;
-  IntegerScale scale = IntegerScaleOf<Value>(lowest, highest, launch.form);
+  IntegerScale scale = IntegerScaleOf<Value, Value>(lowest, highest, launch.form);
   if (!launch.form.symmetric) *own.Meta<Value, kPlaces>(launch, false, c) = Traits::Nearest(scale.base);
   *own.Meta<Value, kPlaces>(launch, true, c) = Traits::Nearest(scale.step);
   memory.base[c] = scale.base;

@@ -6,11 +6,12 @@
 
 namespace firn::kernels {
 
-// f<Value, kBits, kPlaces>(). Rows that do not lie one after another are looked up, and runs with them.
+// f<Value, kBits, kPlaces>()
 template <typename F>
 cudaError_t ForIntegers(const IntegerLaunch& launch, const F& f) {
   auto for_bits = [&]<typename Value, int kBits>() {
     if (launch.places == Places::kLinear) return f.template operator()<Value, kBits, Places::kLinear>();
+    if (launch.places == Places::kAnyRows) return f.template operator()<Value, kBits, Places::kAnyRows>();
     return f.template operator()<Value, kBits, Places::kAny>();
   };
   return ForValue(launch.job.values, [&]<typename Value>() {

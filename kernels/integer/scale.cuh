@@ -14,38 +14,37 @@ struct IntegerScale {
   float base, step, inverse;
 };
 
-// R(x / steps) of a whole number of steps, as DividedBySteps of device/nested_scale.cuh.
-__device__ __forceinline__ float SpreadOverSteps(float spread, const IntegerForm& form) {
-  float quotient = spread * form.steps_inverse;
-  return __fmaf_rn(__fmaf_rn(-quotient, form.steps, spread), form.steps_inverse, quotient);
+// R(1 / x) of what FP16 or BF16 holds, or of any float. InverseOfStep is right up to 2^125, below 0 too.
+template <typename Type>
+__device__ __forceinline__ float InverseOf(float x) {
+  if constexpr (MetaTraits<Type>::kIsFloat) return __fdiv_rn(1.0f, x);
+  if constexpr (MetaTraits<Type>::kMagnitudeMax > 0x1p125f) {
+    if (fabsf(x) > 0x1p125f) return __fdiv_rn(1.0f, x);
+  }
+  return InverseOfStep(x);
 }
 
-// R(1 / step). InverseOfStep is right for what FP16 or BF16 holds up to 2^125.
-template <typename Meta>
-__device__ __forceinline__ float InverseOfAnyStep(float step) {
-  if (MetaTraits<Meta>::kIsFloat || step > 0x1p125f) return __fdiv_rn(1.0f, step);
-  return InverseOfStep(step);
-}
-
-template <typename Meta>
+// Of values that are all alike. `Value` is a type that holds them.
+template <typename Value, typename Meta>
 __device__ __forceinline__ IntegerScale ConstantScale(float value, const IntegerForm& form) {
   using Traits = MetaTraits<Meta>;
   float nearest = Traits::ToFloat(Traits::Nearest(value));
   if (!form.symmetric) return {nearest, copysignf(0.0f, nearest), 0.0f};
   if (fabsf(value) < 0x1p-126f) return {-0.0f, copysignf(0.0f, value), 0.0f};
-  return {-0.0f, nearest, __fdiv_rn(1.0f, value)};
+  return {-0.0f, nearest, InverseOf<Value>(value)};
 }
 
 // Of a group whose extremes are given, -0 counting as below +0.
-template <typename Meta>
+template <typename Value, typename Meta>
 __device__ __forceinline__ IntegerScale IntegerScaleOf(float lowest, float highest, const IntegerForm& form) {
   using Traits = MetaTraits<Meta>;
-  if (lowest == highest) return ConstantScale<Meta>(lowest, form);
+  if (lowest == highest) return ConstantScale<Value, Meta>(lowest, form);
   float spread = form.symmetric ? fmaxf(fabsf(lowest), fabsf(highest)) : highest - lowest;
-  float quotient = Traits::kIsFloat ? __fdiv_rn(spread, form.steps) : SpreadOverSteps(spread, form);
+  float quotient =
+      Traits::kIsFloat ? __fdiv_rn(spread, form.steps) : SpreadOverSteps(spread, form.steps, form.steps_inverse);
   float step = fmaxf(Traits::ToFloat(Traits::Nearest(quotient)), Traits::kStepMin);
   float base = form.symmetric ? -0.0f : Traits::ToFloat(Traits::Nearest(lowest));
-  return {base, step, InverseOfAnyStep<Meta>(step)};
+  return {base, step, InverseOf<Meta>(step)};
 }
 
 template <typename Meta>

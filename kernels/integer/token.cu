@@ -1,5 +1,5 @@
-// Per token: the lanes that share a group find its extremes together, and everything else of a chunk happens in one
-// thread. Decoding is the same for a scale a layer.
+// Per token: the lanes that share a group find its extremes together, and everything else of a chunk, or of two of one
+// group, happens in one thread. Decoding is the same for a scale a layer.
 #include "kernels/integer/dispatch.cuh"
 #include "kernels/integer/range.cuh"
 #include "kernels/integer/scale.cuh"
@@ -40,77 +40,126 @@ __device__ __forceinline__ void StoreScale(const IntegerLaunch& launch, uint32_t
   }
 }
 
-template <typename Value, int kBits, Places kPlaces>
+// The chunks of one thread. With pairs two of them are of one group, half a group apart, and share its scale and their
+// row's address; the lanes of a group are half as many.
+template <uint32_t kPair>
+struct ThreadGroups {
+  ThreadChunks chunks;  // Of pairs, where there are: counted one after another.
+  uint32_t half_log2;
+
+  __device__ __forceinline__ explicit ThreadGroups(const IntegerLaunch& launch)
+      : chunks(launch.chunks), half_log2(launch.half_log2) {
+    if constexpr (kPair == 2) {
+      chunks.first = (chunks.first - threadIdx.x) / 2 + threadIdx.x;
+      chunks.count /= 2;
+    }
+  }
+  __device__ __forceinline__ uint32_t block() const { return chunks.block; }
+  __device__ __forceinline__ bool Has(uint32_t group) const { return chunks.Has(group); }
+  // The first chunk of a group, or of a pair.
+  __device__ __forceinline__ uint32_t At(uint32_t group) const {
+    uint32_t index = chunks.At(group);
+    if constexpr (kPair == 1) return index;
+    uint32_t inside = index & ((1u << half_log2) - 1);
+    return (index - inside) * 2 + inside;
+  }
+  // From one chunk of a pair to the other.
+  __device__ __forceinline__ uint32_t apart() const { return 1u << half_log2; }
+};
+
+template <typename Value, int kBits, Places kPlaces, uint32_t kPair>
 __global__ void __launch_bounds__(kChunkThreads) EncodeToken(const __grid_constant__ IntegerLaunch launch) {
+  constexpr uint32_t kGroups = kChunksHeld / kPair;
   const IntegerJob& job = launch.job;
-  ThreadChunks own(launch.chunks);
-  uint4 held[kChunksHeld];
-  uint32_t range[kChunksHeld];
+  ThreadGroups<kPair> own(launch);
+  uint4 held[kGroups][kPair];
+  uint32_t range[kGroups];
 #pragma unroll
-  for (uint32_t k = 0; k < kChunksHeld; ++k) {
-    held[k] = LoadOnce(
-        ChunkValues<const Value, kPlaces>(job.rows, launch.shape, launch.chunks, launch.by_page, own.block, own.At(k)));
+  for (uint32_t g = 0; g < kGroups; ++g) {
+    const Value* values = ChunkValues<const Value, kPlaces>(job.rows, launch.shape, launch.chunks, launch.by_page,
+                                                            own.block(), own.At(g));
+#pragma unroll
+    for (uint32_t i = 0; i < kPair; ++i) held[g][i] = LoadOnce(values + i * own.apart() * 8);
   }
 #pragma unroll
-  for (uint32_t k = 0; k < kChunksHeld; ++k) range[k] = RangeOfChunk<Value>(held[k]);
-  for (uint32_t apart = 1; apart < launch.group_lanes; apart *= 2) {
+  for (uint32_t g = 0; g < kGroups; ++g) {
+    range[g] = RangeOfChunk<Value>(held[g][0]);
+    if constexpr (kPair == 2) range[g] = MinPair<Value>(range[g], RangeOfChunk<Value>(held[g][1]));
+  }
+  uint32_t lanes = launch.group_lanes / kPair;
+  for (uint32_t apart = 1; apart < lanes; apart *= 2) {
 #pragma unroll
-    for (uint32_t k = 0; k < kChunksHeld; ++k) {
-      range[k] = MinPair<Value>(range[k], __shfl_xor_sync(0xFFFFFFFFu, range[k], apart));
+    for (uint32_t g = 0; g < kGroups; ++g) {
+      range[g] = MinPair<Value>(range[g], __shfl_xor_sync(0xFFFFFFFFu, range[g], apart));
     }
   }
   uint32_t found = 0;
 #pragma unroll
-  for (uint32_t k = 0; k < kChunksHeld; ++k) {
-    uint32_t chunk = own.At(k);
-    float2 ends = EndsOf<Value>(range[k]);
+  for (uint32_t g = 0; g < kGroups; ++g) {
+    uint32_t chunk = own.At(g);
+    float2 ends = EndsOf<Value>(range[g]);
     IntegerScale scale;
     if (job.scales != nullptr) {
-      scale = LoadScale<Value, kPlaces>(launch, own.block, chunk);
+      scale = LoadScale<Value, kPlaces>(launch, own.block(), chunk);
       found |= isfinite(ends.x) && isfinite(ends.y) ? 0 : kSurveyUnfit;
     } else {
-      scale = IntegerScaleOf<Value>(ends.x, ends.y, launch.form);
+      scale = IntegerScaleOf<Value, Value>(ends.x, ends.y, launch.form);
       found |= IntegerSurveyOf<Value>(ends.x, ends.y, launch.form);
-      if ((chunk & (launch.group_lanes - 1)) == 0 && own.Has(k)) {
-        StoreScale<Value, kPlaces>(launch, own.block, chunk, scale);
+      if ((chunk & (launch.group_lanes - 1)) == 0 && own.Has(g)) {
+        StoreScale<Value, kPlaces>(launch, own.block(), chunk, scale);
       }
     }
-    ChunkCodes codes = EncodeChunk<Value, kBits>(held[k], scale, launch.form);
-    StoreCodes<kBits, kPlaces>(job.codes, own.block, chunk, codes, own.Has(k));
+#pragma unroll
+    for (uint32_t i = 0; i < kPair; ++i) {
+      ChunkCodes codes = EncodeChunk<Value, kBits>(held[g][i], scale, launch.form);
+      StoreCodes<kBits, kPlaces>(job.codes, own.block(), chunk + i * own.apart(), codes, own.Has(g));
+    }
   }
-  if (found != 0 && job.survey != nullptr) atomicOr(job.survey + own.block, found);
+  if (found != 0 && job.survey != nullptr) atomicOr(job.survey + own.block(), found);
 }
 
-template <typename Value, int kBits, Places kPlaces>
+template <typename Value, int kBits, Places kPlaces, uint32_t kPair>
 __global__ void __launch_bounds__(kChunkThreads) DecodeToken(const __grid_constant__ IntegerLaunch launch) {
+  constexpr uint32_t kGroups = kChunksHeld / kPair;
   const IntegerJob& job = launch.job;
-  ThreadChunks own(launch.chunks);
-  ChunkCodes codes[kChunksHeld];
-  IntegerScale scales[kChunksHeld];
+  ThreadGroups<kPair> own(launch);
+  ChunkCodes codes[kGroups][kPair];
+  IntegerScale scales[kGroups];
 #pragma unroll
-  for (uint32_t k = 0; k < kChunksHeld; ++k) {
-    codes[k] = LoadCodes<kBits, kPlaces>(job.codes, own.block, own.At(k));
-    scales[k] = LoadScale<Value, kPlaces>(launch, own.block, own.At(k));
+  for (uint32_t g = 0; g < kGroups; ++g) {
+    uint32_t chunk = own.At(g);
+#pragma unroll
+    for (uint32_t i = 0; i < kPair; ++i) {
+      codes[g][i] = LoadCodes<kBits, kPlaces>(job.codes, own.block(), chunk + i * own.apart());
+    }
+    scales[g] = LoadScale<Value, kPlaces>(launch, own.block(), chunk);
   }
 #pragma unroll
-  for (uint32_t k = 0; k < kChunksHeld; ++k) {
-    if (!own.Has(k)) break;
-    float v[8];
+  for (uint32_t g = 0; g < kGroups; ++g) {
+    if (!own.Has(g)) break;
+    Value* values =
+        ChunkValues<Value, kPlaces>(job.rows, launch.shape, launch.chunks, launch.by_page, own.block(), own.At(g));
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      v[i] = scales[k].base + scales[k].step * ChunkLevel<kBits>(codes[k], i, launch.form.offset);
+    for (uint32_t i = 0; i < kPair; ++i) {
+      float v[8];
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        v[j] = scales[g].base + scales[g].step * ChunkLevel<kBits>(codes[g][i], j, launch.form.offset);
+      }
+      StoreOnce(values + i * own.apart() * 8, ToSaturated8<Value>(v));
     }
-    StoreOnce(ChunkValues<Value, kPlaces>(job.rows, launch.shape, launch.chunks, launch.by_page, own.block, own.At(k)),
-              ToSaturated8<Value>(v));
   }
 }
 
 template <bool kEncode>
 cudaError_t Launch(const IntegerLaunch& launch, cudaStream_t stream) {
   return ForIntegers(launch, [&]<typename Value, int kBits, Places kPlaces>() {
-    auto* kernel = kEncode ? EncodeToken<Value, kBits, kPlaces> : DecodeToken<Value, kBits, kPlaces>;
-    return LaunchShared<IntegerLaunch>(kernel, launch, launch.shape.blocks * launch.chunks.units, kChunkThreads, 0,
-                                       stream);
+    auto with = [&]<uint32_t kPair>() {
+      auto* kernel = kEncode ? EncodeToken<Value, kBits, kPlaces, kPair> : DecodeToken<Value, kBits, kPlaces, kPair>;
+      return LaunchShared<IntegerLaunch>(kernel, launch, launch.shape.blocks * launch.chunks.units, kChunkThreads, 0,
+                                         stream);
+    };
+    return launch.paired ? with.template operator()<2>() : with.template operator()<1>();
   });
 }
 
