@@ -2,6 +2,9 @@
 // Hadamard transform, each where it is asked for (docs/formats/conditioning.md); of finite values the same bytes as
 // codecs/block gives. The nested kernels transform rows themselves, and those of kernels/nuq.h centre them.
 //
+// Nothing is surveyed here: NaN and Inf show in the survey of the code that follows. Rotated rows whose magnitudes pass
+// 3.3e38 over the channels that rotation mixes cannot come back; the caller keeps such blocks at source precision.
+//
 // Streams, threads, errors: as kernels/nested.h. Limits: rows of at most kRowWidthMax channels, fewer than 2^31 rows a
 // call, values of FP16, BF16 or FP32.
 // Fast where width is 64, 128 or 256 and rows and arrays are contiguous and 16-byte aligned (FP32 rows too), and, with
