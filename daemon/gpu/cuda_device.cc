@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "daemon/gpu/cuda_check.h"
 #include "daemon/gpu/cuda_lane.h"
+#include "daemon/gpu/cuda_mover.h"
 
 namespace firn::gpu {
 namespace {
@@ -24,11 +25,15 @@ class CudaDevice final : public Device {
   void AddRegion(uint32_t region, uint8_t* base, uint64_t bytes) override { regions_->Add(region, base, bytes); }
   void SetUsable(uint32_t region, uint64_t bytes) override { regions_->SetUsable(region, bytes); }
   void Submit(Job job) override {
-    auto lane = static_cast<size_t>(job.lane);
+    if (std::holds_alternative<ImportJob>(job.work)) return importer_->Add(std::move(job));
+    if (std::holds_alternative<ExportJob>(job.work)) return exporter_->Add(std::move(job));
+    auto lane = static_cast<size_t>(job.lane == Lane::kImport ? Lane::kStore : job.lane);
     lanes_[lane]->Add(std::move(job));
   }
   void Stop() override {
     for (auto& lane : lanes_) lane.reset();
+    importer_.reset();
+    exporter_.reset();
   }
 
  private:
@@ -40,6 +45,7 @@ class CudaDevice final : public Device {
   uint8_t* pool_ = nullptr;
   std::unique_ptr<RegisteredRegions> regions_;
   std::array<std::unique_ptr<CudaLane>, kLanes> lanes_;
+  std::unique_ptr<CudaMover> importer_, exporter_;
 };
 
 absl::StatusOr<uint64_t> CudaDevice::TakePool(uint64_t bytes) {
@@ -82,7 +88,7 @@ absl::StatusOr<Ready> CudaDevice::Open(const Hello& hello, const ArtifactSource*
   int least = 0, greatest = 0;
   FIRN_RETURN_IF_ERROR(CudaStatus(cudaDeviceGetStreamPriorityRange(&least, &greatest), "ask for priorities"));
   void* reserve = nullptr;  // Of what the lanes take.
-  const uint64_t lanes_bytes = hello.scratch_bytes + 4 * CudaLane::kSlots * ScratchSlot::kSideBytes;
+  const uint64_t lanes_bytes = hello.scratch_bytes / CudaLane::kSlots * (CudaLane::kSlots + 1) + 8 * CudaLane::kSlots * ScratchSlot::kSideBytes;
   FIRN_RETURN_IF_ERROR(CudaStatus(cudaMalloc(&reserve, lanes_bytes), "allocate scratch"));
   FIRN_ASSIGN_OR_RETURN(ready.pool_bytes, TakePool(hello.pool_bytes));
   cudaFree(reserve);
@@ -92,6 +98,16 @@ absl::StatusOr<Ready> CudaDevice::Open(const Hello& hello, const ArtifactSource*
     options.slot_bytes = lane == Lane::kDemote ? hello.scratch_bytes / CudaLane::kSlots : 0;
     FIRN_ASSIGN_OR_RETURN(lanes_[static_cast<size_t>(lane)], CudaLane::Create(options));
   }
+  MoverOptions mover;
+  mover.device = device;
+  mover.priority = greatest;
+  mover.pool = pool_;
+  mover.regions = regions_.get();
+  mover.artifacts = artifacts;
+  mover.events = options.events;
+  FIRN_ASSIGN_OR_RETURN(importer_, CudaMover::Create(mover));
+  mover.slot_bytes = hello.scratch_bytes / CudaLane::kSlots;
+  FIRN_ASSIGN_OR_RETURN(exporter_, CudaMover::Create(mover));
   return ready;
 }
 

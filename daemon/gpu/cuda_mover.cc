@@ -1,0 +1,398 @@
+#include "daemon/gpu/cuda_mover.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "codecs/block/part_geometry.h"
+#include "daemon/gpu/cuda_check.h"
+#include "kernels/checksum.h"
+#include "kernels/finite.h"
+#include "kernels/fp8.h"
+#include "kernels/gather.h"
+#include "kernels/nested.h"
+
+namespace firn::gpu {
+namespace {
+
+int64_t NowMs() { return Clock::Real()->NowNs() / 1'000'000; }
+constexpr uint64_t kAlignment = 256;
+uint64_t Aligned(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+}  // namespace
+
+// Arrays for kernels, written here and copied over in one go.
+class CudaMover::Parameters {
+ public:
+  explicit Parameters(const ScratchSlot& slot) : slot_(slot) {}
+  template <typename T>
+  const T* Add(const std::vector<T>& values) {
+    uint64_t at = used_;
+    used_ = Aligned(used_ + values.size() * sizeof(T));
+    if (used_ > ScratchSlot::kSideBytes) return nullptr;
+    std::memcpy(slot_.host_parameters() + at, values.data(), values.size() * sizeof(T));
+    return reinterpret_cast<const T*>(slot_.parameters() + at);
+  }
+  // Room among the results.
+  uint64_t* AddResults(uint64_t count) {
+    uint64_t at = results_;
+    results_ = Aligned(results_ + count * 8);
+    return results_ > ScratchSlot::kSideBytes ? nullptr : reinterpret_cast<uint64_t*>(slot_.results() + at);
+  }
+  uint64_t used() const { return used_; }
+  absl::Status Check() const {
+    if (used_ <= ScratchSlot::kSideBytes && results_ <= ScratchSlot::kSideBytes) return absl::OkStatus();
+    return Unimplemented("parameters of {} bytes; at most {}", std::max(used_, results_), ScratchSlot::kSideBytes);
+  }
+
+ private:
+  const ScratchSlot& slot_;
+  uint64_t used_ = 0, results_ = kAlignment;  // The first results are flags.
+};
+
+absl::StatusOr<std::unique_ptr<CudaMover>> CudaMover::Create(MoverOptions options) {
+  std::unique_ptr<CudaMover> mover(new CudaMover(std::move(options)));
+  FIRN_RETURN_IF_ERROR(CudaStatus(
+      cudaStreamCreateWithPriority(&mover->stream_, cudaStreamNonBlocking, mover->options_.priority), "make a stream"));
+  FIRN_ASSIGN_OR_RETURN(mover->slot_, ScratchSlot::Create(std::max<uint64_t>(mover->options_.slot_bytes, kAlignment)));
+  mover->thread_ = std::thread([m = mover.get()] { m->Run(); });
+  return mover;
+}
+
+CudaMover::~CudaMover() {
+  {
+    std::lock_guard lock(mu_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  if (stream_ != nullptr) cudaStreamDestroy(stream_);
+}
+
+void CudaMover::Add(Job job) {
+  {
+    std::lock_guard lock(mu_);
+    waiting_.push_back({std::move(job), nullptr, NowMs() + kPatienceMs});
+  }
+  changed_.notify_all();
+}
+
+void CudaMover::Run() {
+  cudaSetDevice(options_.device);
+  size_t not_yet = 0;  // In a row.
+  for (;;) {
+    Waiting waiting;
+    {
+      std::unique_lock lock(mu_);
+      changed_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
+      if (stopping_) return;
+      if (not_yet >= waiting_.size()) {
+        changed_.wait_for(lock, std::chrono::microseconds(20));
+        not_yet = 0;
+        if (waiting_.empty()) continue;
+      }
+      waiting = std::move(waiting_.front());
+      waiting_.pop_front();
+    }
+    std::optional<JobDone> done = Do(&waiting);
+    if (IsSticky(sticky_)) {
+      options_.events.on_fatal({static_cast<int32_t>(sticky_), firn::Message(CudaStatus(sticky_, "a move"))});
+      return;
+    }
+    if (!done.has_value()) {
+      ++not_yet;
+      std::lock_guard lock(mu_);
+      waiting_.push_back(std::move(waiting));
+      continue;
+    }
+    not_yet = 0;
+    if (waiting.event != nullptr) cudaEventDestroy(waiting.event);
+    options_.events.on_done(*std::move(done));
+  }
+}
+
+std::optional<JobDone> CudaMover::Do(Waiting* waiting) {
+  JobDone done{waiting->job.id, absl::OkStatus(), {}};
+  if (const auto* exported = std::get_if<ExportJob>(&waiting->job.work)) {
+    done.status = Export(*exported);
+    return done;
+  }
+  auto come = EventHasCome(waiting);
+  if (come.ok() && !*come) return std::nullopt;
+  done.status = come.status();
+  if (!done.status.ok()) return done;
+  auto header = Import(std::get<ImportJob>(waiting->job.work));
+  done.status = header.status();
+  if (header.ok()) done.payload = *std::move(header);
+  return done;
+}
+
+absl::StatusOr<bool> CudaMover::EventHasCome(Waiting* waiting) {
+  if (waiting->event == nullptr) {
+    cudaIpcEventHandle_t handle;
+    std::memcpy(&handle, std::get<ImportJob>(waiting->job.work).from.event.data(), sizeof(handle));
+    cudaError_t error = cudaIpcOpenEventHandle(&waiting->event, handle);
+    if (error != cudaSuccess) {
+      (void)cudaGetLastError();
+      waiting->event = nullptr;
+      return InvalidArgument("a handle of an event that opens nothing: {} (CUDA {})", cudaGetErrorString(error),
+                             static_cast<int>(error));
+    }
+  }
+  cudaError_t error = cudaEventQuery(waiting->event);
+  if (error == cudaSuccess) return true;
+  (void)cudaGetLastError();
+  if (error != cudaErrorNotReady) {
+    sticky_ = error;
+    return CudaStatus(error, "ask for an event");
+  }
+  if (NowMs() < waiting->until_ms) return false;
+  return absl::DeadlineExceededError(fmt::format("the event of the producer has not come in {} ms", kPatienceMs));
+}
+
+kernels::RowsView CudaMover::RowsOf(const DeviceRows& rows, Part part, const RecordHeader& header,
+                                    const std::vector<uint8_t*>& memory, Parameters* parameters) {
+  const DevicePart& device = rows.parts[static_cast<size_t>(part)];
+  const uint32_t value_bytes = DTypeBytes(header.dtype);
+  std::vector<void*> bases;
+  for (const DeviceLayer& layer : device.layers) bases.push_back(memory[layer.memory] + layer.offset);
+  kernels::RowsView view;
+  view.base = bases[0];
+  view.layer_bases = const_cast<void* const*>(parameters->Add(bases));
+  view.pages = parameters->Add(device.pages);
+  view.page_tokens = device.page_tokens;
+  view.pages_per_block = static_cast<uint32_t>(device.pages.size());
+  view.page_stride = static_cast<int64_t>(device.page_stride / value_bytes);
+  view.token_stride = static_cast<int64_t>(device.token_stride / value_bytes);
+  view.head_stride = static_cast<int64_t>(device.head_stride / value_bytes);
+  // Kernels take the alignment of what device arrays hold on trust.
+  bool aligned = true;
+  for (void* base : bases) aligned = aligned && reinterpret_cast<uintptr_t>(base) % 16 == 0;
+  if (!aligned) view.base = static_cast<uint8_t*>(view.base) + (reinterpret_cast<uintptr_t>(view.base) % 16 == 0 ? value_bytes : 0);
+  return view;
+}
+
+absl::Status CudaMover::SumRuns(const RecordHeader& header, RunMask present,
+                                const std::array<uint8_t*, kRunIds>& runs, Parameters* parameters,
+                                std::array<uint64_t*, kRunIds>* results) {
+  ChecksumSeeds seeds(header.identity);
+  for (uint32_t i = 0; i < kRunIds; ++i) {
+    const RunInfo& run = header.runs[i];
+    if (!present.Has(i) || run.bytes == 0) continue;
+    std::vector<uint64_t> of_run;
+    for (size_t c = 0; c < run.checks.size(); ++c) {
+      of_run.push_back(seeds.Of(i, static_cast<uint32_t>(c) * run.layers_per_check));
+    }
+    kernels::ChecksumJob job;
+    job.blocks = 1;
+    job.run_bytes = run.bytes;
+    job.check_bytes = run.bytes / header.shape.layers * run.layers_per_check;
+    job.run.base = runs[i];
+    job.run.block_stride = run.bytes;
+    job.seeds = parameters->Add(of_run);
+    job.checks = (*results)[i] = parameters->AddResults(of_run.size());
+    FIRN_RETURN_IF_ERROR(parameters->Check());
+    FIRN_RETURN_IF_ERROR(Upload(*parameters));
+    FIRN_RETURN_IF_ERROR(kernels::ChecksumRuns(job, stream_));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaMover::Upload(const Parameters& parameters) {
+  FIRN_RETURN_IF_ERROR(parameters.Check());
+  return CudaStatus(cudaMemcpyAsync(slot_->parameters(), slot_->host_parameters(), parameters.used(),
+                                    cudaMemcpyHostToDevice, stream_),
+                    "copy parameters");
+}
+
+absl::Status CudaMover::Await() {
+  cudaMemcpyAsync(slot_->host_results(), slot_->results(), ScratchSlot::kSideBytes, cudaMemcpyDeviceToHost, stream_);
+  cudaError_t error = cudaEventRecord(slot_->done(), stream_);
+  if (error == cudaSuccess) error = cudaEventSynchronize(slot_->done());
+  if (error != cudaSuccess) sticky_ = error;
+  return CudaStatus(error, "wait for a move");
+}
+
+absl::StatusOr<std::vector<uint8_t>> CudaMover::Import(const ImportJob& job) {
+  FIRN_ASSIGN_OR_RETURN(Moving moving, ParseMoving(job.header, job.from, job.target));
+  if (moving.present != moving.header.encoded) return InvalidArgument("runs of the record have no place");
+  FIRN_ASSIGN_OR_RETURN(auto memory, memory_.Open(job.from.memory, moving.ends));
+  Parameters parameters(*slot_);
+  const BlockShape& shape = moving.header.shape;
+  std::array<uint8_t*, kRunIds> runs{};
+  auto* flags = reinterpret_cast<uint32_t*>(slot_->results());
+  FIRN_RETURN_IF_ERROR(CudaStatus(cudaMemsetAsync(flags, 0, kAlignment, stream_), "clear flags"));
+  for (Part part : kParts) {
+    const PartShape of = shape.part(part);
+    if (of.width == 0) continue;
+    uint32_t run = RunIndex(RunKind::kWhole, part);
+    if (job.target[run].size() != 1 || job.target[run][0].space != kPoolSpace) {
+      return InvalidArgument("a run that is not one extent of the pool");
+    }
+    runs[run] = options_.pool + job.target[run][0].offset;
+    kernels::GatherJob gather;
+    gather.blocks = 1, gather.layers = of.layers, gather.heads = of.heads, gather.width = of.width;
+    gather.tokens = gather.block_tokens = of.tokens;
+    gather.value_bytes = DTypeBytes(moving.header.dtype);
+    gather.rows = RowsOf(job.from, part, moving.header, memory, &parameters);
+    gather.run.base = runs[run];
+    gather.run.block_stride = job.target[run][0].bytes;
+    FIRN_RETURN_IF_ERROR(Upload(parameters));
+    FIRN_RETURN_IF_ERROR(kernels::GatherRows(gather, stream_));
+    kernels::FiniteJob finite;
+    finite.values = runs[run];
+    finite.count = of.values();
+    finite.type = moving.header.dtype;
+    finite.found = flags;
+    FIRN_RETURN_IF_ERROR(kernels::FindNonFinite(finite, stream_));
+  }
+  std::array<uint64_t*, kRunIds> results{};
+  FIRN_RETURN_IF_ERROR(SumRuns(moving.header, moving.present, runs, &parameters, &results));
+  FIRN_RETURN_IF_ERROR(Await());
+  for (uint32_t i = 0; i < kRunIds; ++i) {
+    if (results[i] == nullptr) continue;
+    uint64_t at = static_cast<uint64_t>(reinterpret_cast<uint8_t*>(results[i]) - slot_->results());
+    const auto* found = reinterpret_cast<const uint64_t*>(slot_->host_results() + at);
+    std::copy_n(found, moving.header.runs[i].checks.size(), moving.header.runs[i].checks.begin());
+  }
+  if (*reinterpret_cast<const uint32_t*>(slot_->host_results()) != 0) {
+    moving.header.flags |= RecordHeader::kNonFinite;
+  }
+  return SerializeHeader(moving.header);
+}
+
+absl::StatusOr<std::array<uint8_t*, kRunIds>> CudaMover::GatherRuns(const ExportJob& job) {
+  std::array<uint8_t*, kRunIds> runs{};
+  uint64_t used = 0;
+  for (uint32_t i = 0; i < kRunIds; ++i) {
+    const auto& places = job.source[i];
+    if (places.size() == 1 && places[0].space == kPoolSpace) {
+      runs[i] = options_.pool + places[0].offset;
+      continue;
+    }
+    uint64_t bytes = TotalBytes(places);
+    if (bytes == 0) continue;
+    if (used + bytes > slot_->codes_bytes()) {
+      return Unimplemented("a block of more than {} bytes of scratch", slot_->codes_bytes());
+    }
+    runs[i] = slot_->codes() + used;
+    for (const Place& place : places) {
+      if (place.space == kPoolSpace) return InvalidArgument("a run in several extents of the pool");
+      for (uint64_t done = 0; done < place.bytes;) {
+        uint64_t part = RegisteredRegions::Split(place.offset + done, place.bytes - done);
+        FIRN_RETURN_IF_ERROR(
+            CudaStatus(cudaMemcpyAsync(slot_->codes() + used, options_.regions->base(place.space) + place.offset + done,
+                                       part, cudaMemcpyHostToDevice, stream_),
+                       "copy codes in"));
+        used += part;
+        done += part;
+      }
+    }
+    used = Aligned(used);
+  }
+  return runs;
+}
+
+absl::Status CudaMover::Export(const ExportJob& job) {
+  FIRN_ASSIGN_OR_RETURN(Moving moving, ParseMoving(job.header, job.to, job.source));
+  FIRN_ASSIGN_OR_RETURN(auto memory, memory_.Open(job.to.memory, moving.ends));
+  FIRN_ASSIGN_OR_RETURN(auto runs, GatherRuns(job));
+  Parameters parameters(*slot_);
+  std::array<kernels::RowsView, 2> rows;
+  for (Part part : kParts) {
+    if (moving.header.shape.part(part).width == 0) continue;
+    rows[static_cast<size_t>(part)] = RowsOf(job.to, part, moving.header, memory, &parameters);
+  }
+  std::array<uint64_t*, kRunIds> results{};
+  FIRN_RETURN_IF_ERROR(SumRuns(moving.header, moving.present, runs, &parameters, &results));
+  FIRN_RETURN_IF_ERROR(Upload(parameters));
+  FIRN_RETURN_IF_ERROR(Await());
+  for (uint32_t i = 0; i < kRunIds; ++i) {
+    if (results[i] == nullptr) continue;
+    uint64_t at = static_cast<uint64_t>(reinterpret_cast<uint8_t*>(results[i]) - slot_->results());
+    const auto& checks = moving.header.runs[i].checks;
+    if (!std::equal(checks.begin(), checks.end(), reinterpret_cast<const uint64_t*>(slot_->host_results() + at))) {
+      return DataLoss("run {} is damaged", i);
+    }
+  }
+  for (Part part : kParts) {
+    if (moving.header.shape.part(part).width == 0) continue;
+    FIRN_RETURN_IF_ERROR(DecodePart(job, moving, part, rows[static_cast<size_t>(part)], runs));
+  }
+  cudaError_t error = cudaEventRecord(slot_->done(), stream_);
+  if (error == cudaSuccess) error = cudaEventSynchronize(slot_->done());
+  if (error != cudaSuccess) sticky_ = error;
+  return CudaStatus(error, "wait for a decode");
+}
+
+absl::Status CudaMover::DecodePart(const ExportJob& /*job*/, const Moving& moving, Part part,
+                                   const kernels::RowsView& rows, const std::array<uint8_t*, kRunIds>& runs) {
+  const RecordHeader& header = moving.header;
+  const PartCoding& coding = header.CodingOf(part);
+  const PartShape shape = header.shape.part(part);
+  auto view = [&](RunKind kind) {
+    kernels::RunView run;
+    uint32_t index = RunIndex(kind, part);
+    run.base = moving.present.Has(index) ? runs[index] : nullptr;
+    run.block_stride = header.runs[index].bytes;
+    return run;
+  };
+  kernels::GatherJob exact;
+  exact.blocks = 1, exact.layers = shape.layers, exact.heads = shape.heads, exact.width = shape.width;
+  exact.tokens = exact.block_tokens = shape.tokens;
+  exact.value_bytes = DTypeBytes(header.dtype);
+  exact.rows = rows;
+  exact.run = view(RunKind::kWhole);
+  if (coding.codec == CodecId::kIdentity) return kernels::ScatterRows(exact, stream_);
+
+  if (header.Mixed(part) || !header.exact_map.empty()) return Unimplemented("decoded by the processor");
+  constexpr uint8_t kNestedFlags = PartCoding::kRotated | PartCoding::kCentred | PartCoding::kBalanced;
+  bool nested = (coding.codec == CodecId::kNestedToken && (coding.flags & ~kNestedFlags) == 0) ||
+                (coding.codec == CodecId::kNestedChannel && coding.flags == 0);
+  bool fp8 = (coding.codec == CodecId::kFp8E4m3 || coding.codec == CodecId::kFp8E5m2) && coding.group == 0 &&
+             (coding.flags & ~PartCoding::kCalibrated) == 0;
+  if (!nested && !fp8) return Unimplemented("no kernel decodes codec {}", static_cast<int>(coding.codec));
+  FIRN_ASSIGN_OR_RETURN(auto transform,
+                        transforms_.Get(coding, shape, header.identity.shard, *options_.artifacts));
+  if (header.exact_tokens > 0) {
+    exact.tokens = exact.block_tokens = header.exact_tokens;
+    exact.run = view(RunKind::kExact);
+    FIRN_RETURN_IF_ERROR(kernels::ScatterRows(exact, stream_));
+  }
+  kernels::RowsView coded = rows;
+  coded.first_token = header.exact_tokens;
+  if (fp8) {
+    kernels::Fp8Job job;
+    job.e5m2 = coding.codec == CodecId::kFp8E5m2;
+    job.blocks = 1, job.layers = shape.layers, job.heads = shape.heads, job.width = shape.width;
+    job.tokens = shape.tokens - header.exact_tokens;
+    job.values = header.dtype;
+    job.scales = transform->scales;
+    job.rows = coded;
+    job.meta_run = view(RunKind::kMeta);
+    job.codes = view(RunKind::kWhole);
+    return kernels::DecodeFp8(job, stream_);
+  }
+  kernels::NestedJob job;
+  job.per_channel = coding.codec == CodecId::kNestedChannel;
+  job.blocks = 1, job.layers = shape.layers, job.heads = shape.heads, job.width = shape.width;
+  job.tokens = shape.tokens - header.exact_tokens;
+  job.values = header.dtype;
+  job.meta = coding.meta_type;
+  job.group = coding.group;
+  job.rotated = (coding.flags & PartCoding::kRotated) != 0;
+  job.transform = transform->view;
+  job.rows = coded;
+  job.meta_run = view(RunKind::kMeta);
+  job.p2 = view(RunKind::kP2);
+  job.p4 = view(RunKind::kP4);
+  job.p8 = view(RunKind::kP8);
+  job.precision = job.p8.present() && job.p4.present() ? PrecisionClass::k8Bit
+                  : job.p4.present()                   ? PrecisionClass::k4Bit
+                                                       : PrecisionClass::k2Bit;
+  return kernels::DecodeNested(job, stream_);
+}
+
+}  // namespace firn::gpu

@@ -1,0 +1,90 @@
+// Imports from and exports to the device memory of workers, one job at a time, on a stream and a thread of its own.
+//
+// An import whose event has not come goes to the end of the line and is asked again; it never stands in the way of
+// others, and fails after kPatienceMs. An export verifies every check before it writes a byte. Threads: Add from any.
+// Ownership: ends its thread when destroyed. Errors: a job's own go into its answer; `on_fatal` gets what ends the
+// context.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "daemon/gpu/ipc_memory.h"
+#include "daemon/gpu/registered_regions.h"
+#include "daemon/gpu/scratch_slot.h"
+#include "daemon/gpu/transform_cache.h"
+#include "kernels/views.h"
+#include "tiers/hot/child/child.h"
+
+namespace firn::gpu {
+
+struct MoverOptions {
+  int device = 0;
+  int priority = 0;
+  uint8_t* pool = nullptr;
+  const RegisteredRegions* regions = nullptr;
+  const ArtifactSource* artifacts = nullptr;
+  uint64_t slot_bytes = 0;  // Of scratch: an export's codes.
+  Device::Events events;
+};
+
+class CudaMover {
+ public:
+  static constexpr int64_t kPatienceMs = 20'000;
+
+  static absl::StatusOr<std::unique_ptr<CudaMover>> Create(MoverOptions options);
+  ~CudaMover();
+  void Add(Job job);  // An ImportJob or an ExportJob.
+
+ private:
+  struct Waiting {
+    Job job;
+    cudaEvent_t event = nullptr;  // Opened; of an import that waits.
+    int64_t until_ms = 0;
+  };
+  // Values in the parameters of the slot, here and on the GPU.
+  class Parameters;
+
+  explicit CudaMover(MoverOptions options) : options_(std::move(options)) {}
+  void Run();
+  // Nothing: its event has not come.
+  std::optional<JobDone> Do(Waiting* waiting);
+  absl::StatusOr<bool> EventHasCome(Waiting* waiting);
+  absl::StatusOr<std::vector<uint8_t>> Import(const ImportJob& job);
+  absl::Status Export(const ExportJob& job);
+  absl::Status DecodePart(const ExportJob& job, const Moving& moving, Part part, const kernels::RowsView& rows,
+                          const std::array<uint8_t*, kRunIds>& runs);
+  // Where a part's rows lie, arrays uploaded with `parameters`.
+  kernels::RowsView RowsOf(const DeviceRows& rows, Part part, const RecordHeader& header,
+                           const std::vector<uint8_t*>& memory, Parameters* parameters);
+  // Enqueues the checks of `present` runs; their results are complete after the stream.
+  absl::Status SumRuns(const RecordHeader& header, RunMask present, const std::array<uint8_t*, kRunIds>& runs,
+                       Parameters* parameters, std::array<uint64_t*, kRunIds>* results);
+  // Every run in one piece: where it lies in the pool, or brought into scratch.
+  absl::StatusOr<std::array<uint8_t*, kRunIds>> GatherRuns(const ExportJob& job);
+  absl::Status Upload(const Parameters& parameters);
+  // Brings results here and waits for the stream.
+  absl::Status Await();
+
+  const MoverOptions options_;
+  cudaStream_t stream_ = nullptr;
+  std::unique_ptr<ScratchSlot> slot_;
+  IpcMemory memory_;
+  TransformCache transforms_;
+  cudaError_t sticky_ = cudaSuccess;
+
+  std::mutex mu_;
+  std::condition_variable changed_;
+  // Guarded by mu_.
+  std::deque<Waiting> waiting_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace firn::gpu
