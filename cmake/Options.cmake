@@ -12,14 +12,13 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1")
 set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1 -DFIRN_DEBUG=1")
 
 add_library(firn_options INTERFACE)
+# Codes must not depend on whether a compiler fuses a multiply with an add. nvcc knows none of these.
 target_compile_options(firn_options INTERFACE
-  -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Werror
-  -fno-strict-aliasing
-  # Codes must not depend on whether a compiler fuses a multiply with an add.
-  -ffp-contract=off)
+  "$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Wshadow;-Wnon-virtual-dtor;-Woverloaded-virtual;-Werror>"
+  "$<$<COMPILE_LANGUAGE:C,CXX>:-fno-strict-aliasing;-ffp-contract=off>")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12 reports both falsely inside std::string and std::vector.
-  target_compile_options(firn_options INTERFACE -Wno-restrict -Wno-stringop-overread)
+  target_compile_options(firn_options INTERFACE "$<$<COMPILE_LANGUAGE:C,CXX>:-Wno-restrict;-Wno-stringop-overread>")
 endif()
 target_include_directories(firn_options INTERFACE ${PROJECT_SOURCE_DIR})
 

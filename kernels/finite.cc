@@ -15,9 +15,9 @@ absl::Status FindNonFinite(const FiniteJob& job, cudaStream_t stream) {
   if (job.values == nullptr || !Aligned(job.values, 16)) return InvalidArgument("values are not aligned to 16 bytes");
   if (job.found == nullptr) return InvalidArgument("no place for what is found");
   uint32_t exponent = job.type == DType::kFp16 ? 0x7C00 : 0x7F80;
-  return LaunchStatus(LaunchFindNonFinite(static_cast<const uint16_t*>(job.values), job.count, exponent, job.found,
-                                          stream),
-                      "looking for NaN and Inf");
+  return LaunchStatus(
+      LaunchFindNonFinite(static_cast<const uint16_t*>(job.values), job.count, exponent, job.found, stream),
+      "looking for NaN and Inf");
 }
 
 }  // namespace firn::kernels

@@ -52,6 +52,7 @@ struct TierDescription {
 struct CallerIdentity {
   std::string tenant;
   bool admin = false;
+  bool local = false;  // Of this machine: the listener is a Unix socket.
 };
 
 // A client's block checked against its namespace and the limits. InvalidArgument before a byte of payload is read.

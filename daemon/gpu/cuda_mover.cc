@@ -42,6 +42,7 @@ class CudaMover::Parameters {
     return results_ > ScratchSlot::kSideBytes ? nullptr : reinterpret_cast<uint64_t*>(slot_.results() + at);
   }
   uint64_t used() const { return used_; }
+  uint64_t results() const { return results_; }
   absl::Status Check() const {
     if (used_ <= ScratchSlot::kSideBytes && results_ <= ScratchSlot::kSideBytes) return absl::OkStatus();
     return Unimplemented("parameters of {} bytes; at most {}", std::max(used_, results_), ScratchSlot::kSideBytes);
@@ -170,13 +171,13 @@ kernels::RowsView CudaMover::RowsOf(const DeviceRows& rows, Part part, const Rec
   // Kernels take the alignment of what device arrays hold on trust.
   bool aligned = true;
   for (void* base : bases) aligned = aligned && reinterpret_cast<uintptr_t>(base) % 16 == 0;
-  if (!aligned) view.base = static_cast<uint8_t*>(view.base) + (reinterpret_cast<uintptr_t>(view.base) % 16 == 0 ? value_bytes : 0);
+  if (!aligned)
+    view.base = static_cast<uint8_t*>(view.base) + (reinterpret_cast<uintptr_t>(view.base) % 16 == 0 ? value_bytes : 0);
   return view;
 }
 
-absl::Status CudaMover::SumRuns(const RecordHeader& header, RunMask present,
-                                const std::array<uint8_t*, kRunIds>& runs, Parameters* parameters,
-                                std::array<uint64_t*, kRunIds>* results) {
+absl::Status CudaMover::SumRuns(const RecordHeader& header, RunMask present, const std::array<uint8_t*, kRunIds>& runs,
+                                Parameters* parameters, std::array<uint64_t*, kRunIds>* results) {
   ChecksumSeeds seeds(header.identity);
   for (uint32_t i = 0; i < kRunIds; ++i) {
     const RunInfo& run = header.runs[i];
@@ -207,8 +208,8 @@ absl::Status CudaMover::Upload(const Parameters& parameters) {
                     "copy parameters");
 }
 
-absl::Status CudaMover::Await() {
-  cudaMemcpyAsync(slot_->host_results(), slot_->results(), ScratchSlot::kSideBytes, cudaMemcpyDeviceToHost, stream_);
+absl::Status CudaMover::Await(const Parameters& parameters) {
+  cudaMemcpyAsync(slot_->host_results(), slot_->results(), parameters.results(), cudaMemcpyDeviceToHost, stream_);
   cudaError_t error = cudaEventRecord(slot_->done(), stream_);
   if (error == cudaSuccess) error = cudaEventSynchronize(slot_->done());
   if (error != cudaSuccess) sticky_ = error;
@@ -250,7 +251,7 @@ absl::StatusOr<std::vector<uint8_t>> CudaMover::Import(const ImportJob& job) {
   }
   std::array<uint64_t*, kRunIds> results{};
   FIRN_RETURN_IF_ERROR(SumRuns(moving.header, moving.present, runs, &parameters, &results));
-  FIRN_RETURN_IF_ERROR(Await());
+  FIRN_RETURN_IF_ERROR(Await(parameters));
   for (uint32_t i = 0; i < kRunIds; ++i) {
     if (results[i] == nullptr) continue;
     uint64_t at = static_cast<uint64_t>(reinterpret_cast<uint8_t*>(results[i]) - slot_->results());
@@ -308,7 +309,7 @@ absl::Status CudaMover::Export(const ExportJob& job) {
   std::array<uint64_t*, kRunIds> results{};
   FIRN_RETURN_IF_ERROR(SumRuns(moving.header, moving.present, runs, &parameters, &results));
   FIRN_RETURN_IF_ERROR(Upload(parameters));
-  FIRN_RETURN_IF_ERROR(Await());
+  FIRN_RETURN_IF_ERROR(Await(parameters));
   for (uint32_t i = 0; i < kRunIds; ++i) {
     if (results[i] == nullptr) continue;
     uint64_t at = static_cast<uint64_t>(reinterpret_cast<uint8_t*>(results[i]) - slot_->results());
@@ -354,8 +355,7 @@ absl::Status CudaMover::DecodePart(const ExportJob& /*job*/, const Moving& movin
   bool fp8 = (coding.codec == CodecId::kFp8E4m3 || coding.codec == CodecId::kFp8E5m2) && coding.group == 0 &&
              (coding.flags & ~PartCoding::kCalibrated) == 0;
   if (!nested && !fp8) return Unimplemented("no kernel decodes codec {}", static_cast<int>(coding.codec));
-  FIRN_ASSIGN_OR_RETURN(auto transform,
-                        transforms_.Get(coding, shape, header.identity.shard, *options_.artifacts));
+  FIRN_ASSIGN_OR_RETURN(auto transform, transforms_.Get(coding, shape, header.identity.shard, *options_.artifacts));
   if (header.exact_tokens > 0) {
     exact.tokens = exact.block_tokens = header.exact_tokens;
     exact.run = view(RunKind::kExact);

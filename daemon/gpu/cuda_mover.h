@@ -70,7 +70,7 @@ class CudaMover {
   absl::StatusOr<std::array<uint8_t*, kRunIds>> GatherRuns(const ExportJob& job);
   absl::Status Upload(const Parameters& parameters);
   // Brings results here and waits for the stream.
-  absl::Status Await();
+  absl::Status Await(const Parameters& parameters);
 
   const MoverOptions options_;
   cudaStream_t stream_ = nullptr;

@@ -17,9 +17,9 @@ using AddressRange = int (*)(uint64_t* base, size_t* bytes, uint64_t pointer);
 absl::StatusOr<AddressRange> FindAddressRange() {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-  FIRN_RETURN_IF_ERROR(CudaStatus(
-      cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &function, 12000, cudaEnableDefault, &found),
-      "look for cuMemGetAddressRange"));
+  FIRN_RETURN_IF_ERROR(
+      CudaStatus(cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &function, 12000, cudaEnableDefault, &found),
+                 "look for cuMemGetAddressRange"));
   if (found != cudaDriverEntryPointSuccess) return Unimplemented("the driver has no cuMemGetAddressRange");
   return reinterpret_cast<AddressRange>(function);
 }

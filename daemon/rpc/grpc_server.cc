@@ -99,7 +99,7 @@ absl::StatusOr<std::unique_ptr<GrpcListener>> GrpcListener::Start(ServiceCore* c
     FIRN_ASSIGN_OR_RETURN(state->socket_lock, InstanceLock::Acquire(settings.uds + ".lock"));
     FIRN_RETURN_IF_ERROR(PrepareSocketPath(settings.uds));
   }
-  CallerIdentity caller{settings.tenant, settings.admin};
+  CallerIdentity caller{settings.tenant, settings.admin, !settings.uds.empty()};
   state->kv = std::make_unique<KvService>(core, caller);
   grpc::ServerBuilder builder;
   SetOptions(&builder, core->limits(), listeners);

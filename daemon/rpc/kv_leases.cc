@@ -1,33 +1,20 @@
 // Puts in three steps: space is leased, filled through a byte path, and committed.
-#include <atomic>
 #include <memory>
 
 #include "base/status.h"
 #include "daemon/core/convert.h"
+#include "daemon/rpc/countdown.h"
 #include "daemon/rpc/kv_service.h"
 
 namespace firn {
 namespace {
-
-// Calls back once when all parts of a batch have: the last one finishes the call.
-class Countdown {
- public:
-  Countdown(size_t parts, UnaryDone done) : left_(parts), done_(std::move(done)) {}
-  void Part() {
-    if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) done_(absl::OkStatus());
-  }
-
- private:
-  std::atomic<size_t> left_;
-  UnaryDone done_;
-};
 
 absl::Status CheckExtent(const v1::Extent& extent) {
   switch (extent.place_case()) {
     case v1::Extent::kSharedRegion:
       return FailedPrecondition("extent shared_region is not offered by this daemon; offered: inline");
     case v1::Extent::kGpuHandle:
-      return FailedPrecondition("extent gpu_handle is not offered by this daemon; offered: inline");
+      return FailedPrecondition("extent gpu_handle is not a lease's: FillFromDevice fills any lease; offered: inline");
     default:
       return absl::OkStatus();
   }

@@ -110,7 +110,7 @@ KvService::Unary* KvService::Capabilities(Context* context, const v1::Capabiliti
                                           v1::CapabilitiesResponse* response) {
   return Answer(core_, context, Method::kCapabilities, [=, this](Store*) {
     response->set_version(core_->version());
-    response->set_api_revision(3);
+    response->set_api_revision(4);
     const LimitSettings& limits = core_->limits();
     v1::Limits* shown = response->mutable_limits();
     shown->set_block_bytes_max(limits.block_bytes_max);
@@ -139,6 +139,9 @@ KvService::Unary* KvService::Capabilities(Context* context, const v1::Capabiliti
       response->add_representations(representation);
     }
     response->add_byte_paths("inline");
+    bool gpu = std::any_of(core_->tiers().begin(), core_->tiers().end(),
+                           [](const TierDescription& tier) { return tier.medium.starts_with("gpu:"); });
+    if (gpu && caller_.local) response->add_byte_paths("gpu_handle");
     response->set_admin(caller_.admin);
     return absl::OkStatus();
   });

@@ -29,7 +29,8 @@ using S5 = v1::KvStore::WithCallbackMethod_Delete<
     v1::KvStore::WithCallbackMethod_Flush<v1::KvStore::WithCallbackMethod_Session<S4>>>;
 using S6 = v1::KvStore::WithCallbackMethod_Watch<
     v1::KvStore::WithCallbackMethod_Stats<v1::KvStore::WithCallbackMethod_Capabilities<S5>>>;
-struct Base : S6 {
+using S7 = v1::KvStore::WithCallbackMethod_FillFromDevice<v1::KvStore::WithCallbackMethod_GetToDevice<S6>>;
+struct Base : S7 {
   static constexpr const char* service_full_name() { return v1::KvStore::service_full_name(); }
 };
 }  // namespace kv_internal
@@ -50,6 +51,8 @@ class KvService final : public CheckedService<kv_internal::Base> {
   Unary* BeginPut(Context*, const v1::BeginPutRequest*, v1::BeginPutResponse*) override;
   Unary* CommitPut(Context*, const v1::CommitPutRequest*, v1::CommitPutResponse*) override;
   Unary* AbortPut(Context*, const v1::AbortPutRequest*, v1::AbortPutResponse*) override;
+  Unary* FillFromDevice(Context*, const v1::FillFromDeviceRequest*, v1::FillFromDeviceResponse*) override;
+  Unary* GetToDevice(Context*, const v1::GetToDeviceRequest*, v1::GetToDeviceResponse*) override;
   RawBidiReactor* Get(Context* context) override { return NewGetStream(core_, caller_, context); }
 
   Unary* Lookup(Context*, const v1::LookupRequest*, v1::LookupResponse*) override;

@@ -56,8 +56,8 @@ absl::Status CheckDeviceRows(const DeviceRows& rows, const BlockShape& shape, ui
   }
   if (ends != nullptr) ends->assign(rows.memory.size(), 0);
   for (Part part : kParts) {
-    FIRN_RETURN_IF_ERROR(CheckPart(rows.parts[static_cast<size_t>(part)], shape.part(part), value_bytes,
-                                   rows.memory.size(), ends));
+    FIRN_RETURN_IF_ERROR(
+        CheckPart(rows.parts[static_cast<size_t>(part)], shape.part(part), value_bytes, rows.memory.size(), ends));
   }
   return absl::OkStatus();
 }

@@ -38,7 +38,7 @@ struct DevicePart {
 
 struct DeviceRows {
   std::vector<DeviceHandle> memory;
-  DeviceHandle event{};  // Of who produces the values; all zeros: none, which only an answer may have.
+  DeviceHandle event{};             // Of who produces the values; all zeros: none, which only an answer may have.
   std::array<DevicePart, 2> parts;  // By Part.
   bool operator==(const DeviceRows&) const = default;
   bool has_event() const { return event != DeviceHandle{}; }

@@ -20,12 +20,13 @@ void GpuTier::Import(Draft* draft, const RecordHeader& planned, const DeviceRows
   job.header = SerializeHeader(*header);
   job.from = rows;
   for (uint32_t i = 0; i < kRunIds; ++i) {
-    if (record->runs[i].bytes > 0) job.target[i].push_back({gpu::kPoolSpace, record->runs[i].offset, record->runs[i].bytes});
+    if (record->runs[i].bytes > 0)
+      job.target[i].push_back({gpu::kPoolSpace, record->runs[i].offset, record->runs[i].bytes});
   }
   gpu_draft->imported = true;
   link_->Run(record->pool->epoch, gpu::Lane::kImport, std::move(job), {},
-             [executor = options_.executor, record, header, done = std::move(done)](
-                 absl::StatusOr<std::vector<uint8_t>> answer) mutable {
+             [executor = options_.executor, record, header,
+              done = std::move(done)](absl::StatusOr<std::vector<uint8_t>> answer) mutable {
                executor->Post([record = std::move(record), header = std::move(header), answer = std::move(answer),
                                done = std::move(done)]() mutable {
                  if (!answer.ok()) return done(answer.status());
@@ -113,8 +114,8 @@ void GpuTier::Export(const EncodedBlock& block, CopyPtr copy, const ArtifactSour
     for (uint32_t i = 0; i < kRunIds; ++i) FIRN_CHECK(PlacesOf(*link_, staged.runs[i], &job.source[i]));
   }
   if (pool == nullptr) return done(Unavailable("{}: no GPU child serves", name()));
-  auto on_done = [this, block, copy, staged, rows, &artifacts, done = std::move(done)](
-                     absl::StatusOr<std::vector<uint8_t>> answer) mutable {
+  auto on_done = [this, block, copy, staged, rows, &artifacts,
+                  done = std::move(done)](absl::StatusOr<std::vector<uint8_t>> answer) mutable {
     options_.executor->Post([this, block = std::move(block), copy = std::move(copy), staged = std::move(staged),
                              rows = std::move(rows), &artifacts, done = std::move(done),
                              status = answer.status()]() mutable {

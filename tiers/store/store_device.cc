@@ -10,8 +10,9 @@ namespace firn {
 void StoreImpl::ImportPut(InFlightPutImpl* put, const DeviceRows& rows, absl::AnyInvocable<void(absl::Status)> done) {
   DeviceMover* mover = options_.tiers[put->tier()].tier->device_mover();
   if (mover == nullptr || put->draft() == nullptr) {
-    return done(FailedPrecondition("the block enters tier \"{}\", which cannot reach device memory, or stores it re-coded",
-                                   options_.tiers[put->tier()].name));
+    return done(
+        FailedPrecondition("the block enters tier \"{}\", which cannot reach device memory, or stores it re-coded",
+                           options_.tiers[put->tier()].name));
   }
   mover->Import(put->draft().get(), put->plan().header, rows,
                 [imported = put->imported(),

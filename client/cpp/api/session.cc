@@ -9,6 +9,7 @@
 #include "client/cpp/api/checks.h"
 #include "client/cpp/api/client_impl.h"
 #include "client/cpp/api/convert.h"
+#include "client/cpp/api/device.h"
 #include "client/cpp/api/jobs.h"
 #include "client/cpp/transport/unary.h"
 
@@ -154,6 +155,27 @@ absl::StatusOr<std::vector<absl::Status>> Session::Fill(const Namespace& ns, std
   std::vector<absl::Status> statuses;
   for (PutResult& result : stream.TakeResults()) statuses.push_back(std::move(result.status));
   return statuses;
+}
+
+absl::StatusOr<std::vector<absl::Status>> Session::FillFromDevice(std::span<const uint64_t> leases,
+                                                                  std::span<const DeviceRows> rows,
+                                                                  const CallOptions& options) {
+  if (leases.size() != rows.size()) {
+    return firn::InvalidArgument("{} leases and {} rows; one each expected", leases.size(), rows.size());
+  }
+  if (leases.empty()) return std::vector<absl::Status>();
+  Transport* transport = impl_->transport.get();
+  firn::v1::FillFromDeviceRequest request;
+  request.set_session(id());
+  request.mutable_leases()->Add(leases.begin(), leases.end());
+  for (const DeviceRows& of_block : rows) ToProto(of_block, request.add_rows());
+  firn::v1::FillFromDeviceResponse response;
+  FIRN_RETURN_IF_ERROR(CallUntil(transport, transport->kv(), &KvStore::Stub::FillFromDevice, request,
+                                 DeadlineAfter(options.deadline_ms, transport->options().data_deadline_ms), &response));
+  if (static_cast<size_t>(response.statuses_size()) != leases.size()) {
+    return firn::InternalError("the daemon gave {} answers to {} leases", response.statuses_size(), leases.size());
+  }
+  return FromProto(response.statuses());
 }
 
 absl::StatusOr<std::vector<PutResult>> Session::CommitPut(std::span<const uint64_t> leases,

@@ -24,6 +24,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "firnkv/blocks.h"
+#include "firnkv/device.h"
 #include "firnkv/types.h"
 
 namespace firnkv {
@@ -110,6 +111,11 @@ class Client {
                 Callback<std::vector<PutResult>> done);
   void GetAsync(const Namespace& ns, std::vector<GetItem> items, const GetOptions& options,
                 Callback<std::vector<GetResult>> done);
+
+  // Decodes blocks to this process's device memory; when it returns, the values are there. One result an item.
+  absl::StatusOr<std::vector<DeviceResult>> GetToDevice(const Namespace& ns, std::span<const GetItem> items,
+                                                        std::span<const DeviceRows> rows,
+                                                        const DeviceGetOptions& options = {});
 
   // --- Asking
   absl::StatusOr<Prefix> Lookup(const Namespace& ns, std::span<const BlockKey> keys, PrecisionPair least = {},

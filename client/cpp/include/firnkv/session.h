@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "firnkv/blocks.h"
 #include "firnkv/client.h"
+#include "firnkv/device.h"
 
 namespace firnkv {
 
@@ -40,6 +41,10 @@ class Session {
   // Fills leases over the inline path; one status a lease.
   absl::StatusOr<std::vector<absl::Status>> Fill(const Namespace& ns, std::span<const uint64_t> leases,
                                                  std::span<const SourceParts> parts, const PutOptions& options = {});
+  // Fills leases from this process's device memory; one status a lease. The values must stay until it returns.
+  absl::StatusOr<std::vector<absl::Status>> FillFromDevice(std::span<const uint64_t> leases,
+                                                           std::span<const DeviceRows> rows,
+                                                           const CallOptions& options = {});
   absl::StatusOr<std::vector<PutResult>> CommitPut(std::span<const uint64_t> leases, const CallOptions& options = {});
   absl::StatusOr<std::vector<absl::Status>> AbortPut(std::span<const uint64_t> leases, const CallOptions& options = {});
 
