@@ -25,15 +25,16 @@ class CudaDevice final : public Device {
   void AddRegion(uint32_t region, uint8_t* base, uint64_t bytes) override { regions_->Add(region, base, bytes); }
   void SetUsable(uint32_t region, uint64_t bytes) override { regions_->SetUsable(region, bytes); }
   void Submit(Job job) override {
-    if (std::holds_alternative<ImportJob>(job.work)) return importer_->Add(std::move(job));
-    if (std::holds_alternative<ExportJob>(job.work)) return exporter_->Add(std::move(job));
+    size_t turn = turn_++ % kMovers;
+    if (std::holds_alternative<ImportJob>(job.work)) return importers_[turn]->Add(std::move(job));
+    if (std::holds_alternative<ExportJob>(job.work)) return exporters_[turn]->Add(std::move(job));
     auto lane = static_cast<size_t>(job.lane == Lane::kImport ? Lane::kStore : job.lane);
     lanes_[lane]->Add(std::move(job));
   }
   void Stop() override {
     for (auto& lane : lanes_) lane.reset();
-    importer_.reset();
-    exporter_.reset();
+    for (auto& mover : importers_) mover.reset();
+    for (auto& mover : exporters_) mover.reset();
   }
 
  private:
@@ -45,7 +46,9 @@ class CudaDevice final : public Device {
   uint8_t* pool_ = nullptr;
   std::unique_ptr<RegisteredRegions> regions_;
   std::array<std::unique_ptr<CudaLane>, kLanes> lanes_;
-  std::unique_ptr<CudaMover> importer_, exporter_;
+  static constexpr size_t kMovers = 3;
+  std::array<std::unique_ptr<CudaMover>, kMovers> importers_, exporters_;
+  size_t turn_ = 0;  // Of the thread that submits.
 };
 
 absl::StatusOr<uint64_t> CudaDevice::TakePool(uint64_t bytes) {
@@ -89,7 +92,7 @@ absl::StatusOr<Ready> CudaDevice::Open(const Hello& hello, const ArtifactSource*
   FIRN_RETURN_IF_ERROR(CudaStatus(cudaDeviceGetStreamPriorityRange(&least, &greatest), "ask for priorities"));
   void* reserve = nullptr;  // Of what the lanes take.
   const uint64_t lanes_bytes =
-      hello.scratch_bytes / CudaLane::kSlots * (CudaLane::kSlots + 1) + 8 * CudaLane::kSlots * ScratchSlot::kSideBytes;
+      2 * hello.scratch_bytes + 16 * CudaLane::kSlots * ScratchSlot::kSideBytes;
   FIRN_RETURN_IF_ERROR(CudaStatus(cudaMalloc(&reserve, lanes_bytes), "allocate scratch"));
   FIRN_ASSIGN_OR_RETURN(ready.pool_bytes, TakePool(hello.pool_bytes));
   cudaFree(reserve);
@@ -106,9 +109,13 @@ absl::StatusOr<Ready> CudaDevice::Open(const Hello& hello, const ArtifactSource*
   mover.regions = regions_.get();
   mover.artifacts = artifacts;
   mover.events = options.events;
-  FIRN_ASSIGN_OR_RETURN(importer_, CudaMover::Create(mover));
-  mover.slot_bytes = hello.scratch_bytes / CudaLane::kSlots;
-  FIRN_ASSIGN_OR_RETURN(exporter_, CudaMover::Create(mover));
+  for (auto& importer : importers_) {
+    FIRN_ASSIGN_OR_RETURN(importer, CudaMover::Create(mover));
+  }
+  mover.slot_bytes = hello.scratch_bytes / kMovers;
+  for (auto& exporter : exporters_) {
+    FIRN_ASSIGN_OR_RETURN(exporter, CudaMover::Create(mover));
+  }
   return ready;
 }
 

@@ -57,6 +57,7 @@ absl::StatusOr<std::unique_ptr<CudaMover>> CudaMover::Create(MoverOptions option
   std::unique_ptr<CudaMover> mover(new CudaMover(std::move(options)));
   FIRN_RETURN_IF_ERROR(CudaStatus(
       cudaStreamCreateWithPriority(&mover->stream_, cudaStreamNonBlocking, mover->options_.priority), "make a stream"));
+  FIRN_RETURN_IF_ERROR(CudaStatus(cudaEventCreateWithFlags(&mover->done_, cudaEventDisableTiming), "make an event"));
   FIRN_ASSIGN_OR_RETURN(mover->slot_, ScratchSlot::Create(std::max<uint64_t>(mover->options_.slot_bytes, kAlignment)));
   mover->thread_ = std::thread([m = mover.get()] { m->Run(); });
   return mover;
@@ -69,6 +70,7 @@ CudaMover::~CudaMover() {
   }
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
+  if (done_ != nullptr) cudaEventDestroy(done_);
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
 }
 
@@ -179,6 +181,7 @@ kernels::RowsView CudaMover::RowsOf(const DeviceRows& rows, Part part, const Rec
 absl::Status CudaMover::SumRuns(const RecordHeader& header, RunMask present, const std::array<uint8_t*, kRunIds>& runs,
                                 Parameters* parameters, std::array<uint64_t*, kRunIds>* results) {
   ChecksumSeeds seeds(header.identity);
+  std::vector<kernels::ChecksumJob> jobs;
   for (uint32_t i = 0; i < kRunIds; ++i) {
     const RunInfo& run = header.runs[i];
     if (!present.Has(i) || run.bytes == 0) continue;
@@ -194,10 +197,11 @@ absl::Status CudaMover::SumRuns(const RecordHeader& header, RunMask present, con
     job.run.block_stride = run.bytes;
     job.seeds = parameters->Add(of_run);
     job.checks = (*results)[i] = parameters->AddResults(of_run.size());
-    FIRN_RETURN_IF_ERROR(parameters->Check());
-    FIRN_RETURN_IF_ERROR(Upload(*parameters));
-    FIRN_RETURN_IF_ERROR(kernels::ChecksumRuns(job, stream_));
+    jobs.push_back(job);
   }
+  // All arrays go over at once, before the first kernel that reads one.
+  FIRN_RETURN_IF_ERROR(Upload(*parameters));
+  for (const kernels::ChecksumJob& job : jobs) FIRN_RETURN_IF_ERROR(kernels::ChecksumRuns(job, stream_));
   return absl::OkStatus();
 }
 
@@ -210,8 +214,8 @@ absl::Status CudaMover::Upload(const Parameters& parameters) {
 
 absl::Status CudaMover::Await(const Parameters& parameters) {
   cudaMemcpyAsync(slot_->host_results(), slot_->results(), parameters.results(), cudaMemcpyDeviceToHost, stream_);
-  cudaError_t error = cudaEventRecord(slot_->done(), stream_);
-  if (error == cudaSuccess) error = cudaEventSynchronize(slot_->done());
+  cudaError_t error = cudaEventRecord(done_, stream_);
+  if (error == cudaSuccess) error = cudaEventSynchronize(done_);
   if (error != cudaSuccess) sticky_ = error;
   return CudaStatus(error, "wait for a move");
 }
@@ -308,7 +312,6 @@ absl::Status CudaMover::Export(const ExportJob& job) {
   }
   std::array<uint64_t*, kRunIds> results{};
   FIRN_RETURN_IF_ERROR(SumRuns(moving.header, moving.present, runs, &parameters, &results));
-  FIRN_RETURN_IF_ERROR(Upload(parameters));
   FIRN_RETURN_IF_ERROR(Await(parameters));
   for (uint32_t i = 0; i < kRunIds; ++i) {
     if (results[i] == nullptr) continue;
@@ -322,8 +325,8 @@ absl::Status CudaMover::Export(const ExportJob& job) {
     if (moving.header.shape.part(part).width == 0) continue;
     FIRN_RETURN_IF_ERROR(DecodePart(job, moving, part, rows[static_cast<size_t>(part)], runs));
   }
-  cudaError_t error = cudaEventRecord(slot_->done(), stream_);
-  if (error == cudaSuccess) error = cudaEventSynchronize(slot_->done());
+  cudaError_t error = cudaEventRecord(done_, stream_);
+  if (error == cudaSuccess) error = cudaEventSynchronize(done_);
   if (error != cudaSuccess) sticky_ = error;
   return CudaStatus(error, "wait for a decode");
 }

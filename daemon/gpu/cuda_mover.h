@@ -1,4 +1,5 @@
-// Imports from and exports to the device memory of workers, one job at a time, on a stream and a thread of its own.
+// Imports from and exports to the device memory of workers, one job at a time, on a stream and a thread of its own; a
+// GPU has several of them, which take jobs in turn.
 //
 // An import whose event has not come goes to the end of the line and is asked again; it never stands in the way of
 // others, and fails after kPatienceMs. An export verifies every check before it writes a byte. Threads: Add from any.
@@ -74,6 +75,7 @@ class CudaMover {
 
   const MoverOptions options_;
   cudaStream_t stream_ = nullptr;
+  cudaEvent_t done_ = nullptr;  // Waited for without giving the processor away: jobs take less than a wake does.
   std::unique_ptr<ScratchSlot> slot_;
   IpcMemory memory_;
   TransformCache transforms_;
