@@ -180,6 +180,20 @@ TEST_F(CommandTest, PlansAreReadBackAndCostWhatTheySay) {
   auto own = firnkv::LoadPlanFile(Path("own.toml"));
   ASSERT_TRUE(own.ok()) << own.status();
   EXPECT_EQ(own->plan.rules[1].heads[2], firnkv::Precision::kInt4);
+
+  // What counted as exact stays exact.
+  EXPECT_EQ(firnkv::LoadPlanFile(Path("plan.toml"))->plan.keep_first_tokens, 4u);
+  EXPECT_EQ(firnkv::LoadPlanFile(Path("plan.toml"))->plan.recent_tokens, 128u);
+  for (auto [recent, first] : {std::pair(0u, 0u), {1u << 20, 65536u}}) {
+    Outcome exact = RunFirn("calibrate " + capture + " --key-sections balance --bits 4 --plan-out " +
+                            Path("exact.toml") + " --out " + Path("exact.keys") + " --errors " + Path("own.json") +
+                            " --recent " + std::to_string(recent) + " --keep-first " + std::to_string(first));
+    ASSERT_EQ(exact.code, 0) << exact.text;
+    auto plan = firnkv::LoadPlanFile(Path("exact.toml"));
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_EQ(plan->plan.recent_tokens, recent);
+    EXPECT_EQ(plan->plan.keep_first_tokens, first);
+  }
 }
 
 TEST_F(CommandTest, AnArtifactIsShown) {
@@ -259,6 +273,8 @@ TEST_F(CommandTest, WrongCommandLinesSayWhatIsWrong) {
            Case{sample + "--out " + Path("k") + " --rope-dim 64", "without --rope-base"},
            Case{sample + "--out " + Path("k") + " --rope-base 10000 --rope-dim 65",
                 "--rope-dim 65, an even number up to 128"},
+           Case{sample + "--errors-out " + Path("e") + " --recent 1048577", "--recent"},
+           Case{sample + "--errors-out " + Path("e") + " --keep-first 65537", "--keep-first"},
            Case{sample + "--out " + Path("k") + " --key-sections codebooks", "layer 0 has no k_pre_rope"},
            Case{sample + "--errors-out " + Path("e") + " --classes 8,3", "--classes 3: 8, 4, 2 of --code trellis"},
            Case{sample + "--measure attention --bits 3 --plan-out " + Path("p"), "says nothing of values"},

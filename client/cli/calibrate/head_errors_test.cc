@@ -117,6 +117,7 @@ TEST(HeadErrors, RankingsAreWhatKvmixReads) {
 TEST(HeadErrors, APlanSaysItAll) {
   CalibrationSettings settings;
   settings.exact_first = 6;
+  settings.exact_recent = 256;
   auto keys = firnkv::Digest::FromHex(std::string(64, 'a'));
   std::vector<TierBits> tiers = {{"warm", *SpendBits(Table(), Costs(), 4.1875)},
                                  {"cold", *SpendBits(Table(), Costs(), 2.5)}};
@@ -125,6 +126,7 @@ TEST(HeadErrors, APlanSaysItAll) {
   EXPECT_EQ(plan.key_method, firnkv::KeyMethod::kBalancedRotated);
   EXPECT_EQ(plan.balance_artifact, keys);
   EXPECT_EQ(plan.keep_first_tokens, 6u);
+  EXPECT_EQ(plan.recent_tokens, 256u);
   ASSERT_EQ(plan.rules.size(), 4u);
   EXPECT_EQ(plan.rules[2].tier, "cold");
   EXPECT_EQ(plan.rules[2].part, firnkv::Part::kK);

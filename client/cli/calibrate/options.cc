@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <thread>
 
 #include "base/status.h"
@@ -123,15 +122,19 @@ void SettingsOptions::AddTo(CLI::App* app) {
         ->check(WholeNumber<uint32_t>(least, most))
         ->type_name("TOKENS");
   };
-  constexpr uint32_t kMost = std::numeric_limits<uint32_t>::max();
+  constexpr uint32_t kFirstMax = 65536, kRecentMax = uint32_t{1} << 20;  // A plan takes no more.
   static_assert(kWindowTokensMax == 16384, "it is in two texts below");
   whole("--block-tokens", &s.block_tokens, 1, 65536, "Tokens of a block, 1 to 65536");
   whole("--window", &s.window_tokens, 2, kWindowTokensMax,
         "Leading tokens of each capture that are measured, 2 to 16384");
   whole("--queries", &s.queries, 1, kWindowTokensMax,
         "Queries of a window, evenly spaced in its second half, 1 to 16384");
-  whole("--keep-first", &s.exact_first, 0, kMost, "Leading tokens kept exact");
-  whole("--recent", &s.exact_recent, 0, kMost, "Newest tokens that count as exact, at most a quarter of the window");
+  whole("--keep-first", &s.exact_first, 0, kFirstMax,
+        "Leading tokens that count as exact, and that plans keep so, 0 to 65536");
+  whole(
+      "--recent", &s.exact_recent, 0, kRecentMax,
+      "Newest tokens that count as exact, at most a quarter of the window, and the recent window of plans, 0 (off) to "
+      "1048576");
   survey
       ->add_option("--softmax-scale", s.softmax_scale, "What logits are multiplied with (default: 1 / sqrt(channels))")
       ->check(CLI::PositiveNumber)

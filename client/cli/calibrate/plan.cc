@@ -40,6 +40,7 @@ firnkv::PrecisionPlan PlanOf(const CalibrationSettings& settings, const std::vec
                              const std::optional<firnkv::Digest>& keys, const std::optional<LadderAt8Bits>& ladder) {
   firnkv::PrecisionPlan plan;
   plan.keep_first_tokens = settings.exact_first;
+  plan.recent_tokens = settings.exact_recent;
   bool integers = settings.code == LadderOrIntegers::kIntegers;
   if (!integers) {
     plan.ladder = LadderOf(ladder.has_value() ? ladder->code : settings.code);

@@ -20,6 +20,7 @@ struct TierBits {
 std::optional<LadderAt8Bits> FinerLadder(const CalibrationSettings& settings, const std::vector<TierBits>& tiers,
                                          const std::vector<LadderAt8Bits>& ladders);
 
+// What counts as exact when errors are measured is kept so by the plan: the first tokens and the recent window.
 // `keys` is the artifact of keys, which balanced keys need; `ladder` what to take in place of that of `settings`.
 firnkv::PrecisionPlan PlanOf(const CalibrationSettings& settings, const std::vector<TierBits>& tiers,
                              const std::optional<firnkv::Digest>& keys,
