@@ -6,6 +6,7 @@
 
 #include "codecs/block_codec.h"
 #include "codecs/block_test_util.h"
+#include "codecs/rules_test_util.h"
 
 namespace firn {
 namespace {
@@ -153,6 +154,44 @@ TEST_P(MixedClasses, MapsThatDoNotFitAreRefused) {
   ASSERT_TRUE(uniform.ok()) << uniform.status();
   EXPECT_FALSE(uniform->header->Mixed(Part::kK));
   EXPECT_EQ(ClassOf(*uniform->header, uniform->present), (ClassPair{k4, k2}));
+}
+
+// KVQuant's keys by head, each by the codebook of its bits. Its values share ranges and outliers over heads.
+TEST(MixedCodebooks, KeysByHeadAndValuesAlike) {
+  constexpr PrecisionClass k3 = PrecisionClass::k3Bit;
+  TestArtifacts artifacts;
+  RawBlock raw = MakeBlock(kShape, DType::kFp16, 13);
+  EncodeSpec spec = Spec(k2, k2);
+  for (Part part : kParts) {
+    CodingRule rule{.at = k2, .coding = {}, .artifact = artifacts.Add(MakeModel(kShape.part(part), false))};
+    rule.coding.codec = part == Part::kK ? CodecId::kNuqChannel : CodecId::kNuqToken;
+    rule.coding.bits = 2;
+    rule.coding.outliers = 15;
+    rule.coding.group = part == Part::kK ? 16 : 0;
+    rule.coding.artifact = rule.artifact->digest();
+    spec.rules[static_cast<size_t>(part)] = {rule};
+  }
+  auto classes = RandomClasses(3, {k4, k3, k2});
+  EncodeSpec mixed_spec = spec;
+  mixed_spec.classes = {classes, nullptr};
+  auto mixed = EncodeToHeap(raw.Wrap(), mixed_spec, artifacts);
+  ASSERT_TRUE(mixed.ok()) << mixed.status();
+  EXPECT_TRUE(mixed->header->Mixed(Part::kK));
+  DecodedBlock decoded = *DecodeFloats(*mixed, artifacts);
+  for (PrecisionClass c : {k4, k3, k2}) {
+    EncodeSpec uniform = spec;
+    uniform.rules[0][0].at = c;
+    uniform.rules[0][0].coding.bits = static_cast<uint8_t>(c);
+    uniform.target = {c, k2};
+    DecodedBlock expected = *DecodeFloats(*EncodeToHeap(raw.Wrap(), uniform, artifacts), artifacts);
+    for (uint32_t i = 0; i < classes->size(); ++i) {
+      if ((*classes)[i] != c) continue;
+      EXPECT_EQ(HeadOf(decoded, Part::kK, i / kShape.heads, i % kShape.heads),
+                HeadOf(expected, Part::kK, i / kShape.heads, i % kShape.heads));
+    }
+  }
+  mixed_spec.classes = {nullptr, classes};
+  EXPECT_EQ(EncodeToHeap(raw.Wrap(), mixed_spec, artifacts).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, MixedClasses, testing::Values(KeyMethod::kPerChannel, KeyMethod::kBalancedRotated),

@@ -81,6 +81,7 @@ inline const std::vector<RuleCase>& RuleCases() {
       {"nuq4_channel", k4, CodecId::kNuqChannel, 4, 0, PartCoding::kPreRope, 10, MetaType::kNone, true},
       {"nuq3_channel", k3, CodecId::kNuqChannel, 3, 0, 0, 10, MetaType::kNone, true},
       {"nuq2_channel", k2, CodecId::kNuqChannel, 2, 0, 0, 50, MetaType::kNone, true},
+      {"nuq3_channel_grouped", k3, CodecId::kNuqChannel, 3, 48, PartCoding::kPreRope, 15, MetaType::kNone, true},
       {"nuq4_token", k4, CodecId::kNuqToken, 4, 0, 0, 10, MetaType::kNone, true},
       {"nuq3_token", k3, CodecId::kNuqToken, 3, 0, 0, 10, MetaType::kNone, true},
       {"nuq2_token_no_outliers", k2, CodecId::kNuqToken, 2, 0, kRotated, 0, MetaType::kNone, true},

@@ -73,6 +73,9 @@ struct DecodeTile {
   uint32_t width = 0;
   uint32_t tokens = 0;
   uint32_t heads = 1;
+  // Where these tokens are some of those of a tile as it was encoded: the first of them in it, and how many it has (0:
+  // these). Metadata then is the tile's, where tokens share it.
+  uint32_t first_token = 0, encoded_tokens = 0;
   DType stored = DType::kFp16;  // The record's dtype: what identity's bytes are.
   DType out = DType::kFp16;     // kFp16, kBf16 or kFp32; identity also gives its own.
   uint8_t* target = nullptr;

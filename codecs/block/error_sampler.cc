@@ -35,6 +35,8 @@ void ErrorSampler::Observe(const EncodeTile& tile, uint64_t first_row, uint32_t 
     ConvertValues(values + uint64_t{token} * width * DTypeBytes(type), type, width, DType::kFp32,
                   reinterpret_cast<uint8_t*>(source_.data()));
     DecodeTile decode = DecodeOf(tile, 1);
+    decode.first_token = token;
+    decode.encoded_tokens = tile.tokens;
     decode.target = reinterpret_cast<uint8_t*>(decoded_.data());
     for (uint32_t k = 0; k < kRunKinds; ++k) {
       RunKind kind = static_cast<RunKind>(k);

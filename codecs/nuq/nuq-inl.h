@@ -75,6 +75,36 @@ HWY_INLINE void TakeLargestKeys(uint32_t* keys, uint32_t size, uint32_t count, u
   }
 }
 
+// The same, ascending by place. Many of many are found by their least key, bit by bit.
+HWY_INLINE void TakeLargestInOrder(uint32_t* keys, uint32_t size, uint32_t count, uint32_t* taken) {
+  constexpr uint32_t kWalksMax = 8;
+  if (count <= kWalksMax) {
+    TakeLargestKeys(keys, size, count, taken);
+    return std::sort(taken, taken + count);
+  }
+  const hn::ScalableTag<uint32_t> du;
+  const uint32_t lanes = static_cast<uint32_t>(hn::Lanes(du));
+  // How many keys are above `limit`; a mask counts as -1.
+  auto above = [&](uint32_t limit) HWY_ATTR {
+    const auto limits = hn::Set(du, limit);
+    auto count_above = hn::Zero(du);
+    for (uint32_t i = 0; i < size; i += lanes) {
+      count_above = hn::Sub(count_above, hn::VecFromMask(du, hn::Gt(hn::Load(du, keys + i), limits)));
+    }
+    return hn::GetLane(hn::SumOfLanes(du, count_above));
+  };
+  uint32_t least = 0;
+  for (uint32_t bit = 1u << 31; bit != 0; bit >>= 1) {
+    if (above((least | bit) - 1) >= count) least |= bit;
+  }
+  uint32_t equal = count - above(least);  // Of those with the least key, the first.
+  for (uint32_t i = 0, at = 0; at < count; ++i) {
+    if (keys[i] < least || (keys[i] == least && equal == 0)) continue;
+    equal -= keys[i] == least ? 1 : 0;
+    taken[at++] = i;
+  }
+}
+
 // Zeros behind `size`, up to the next whole vector.
 HWY_INLINE void EndKeys(uint32_t* keys, uint32_t size) {
   std::fill_n(keys + size, kVectorAlignment / sizeof(uint32_t), 0u);

@@ -44,43 +44,51 @@ HWY_INLINE void WithChannels(const float* means, const float* scales, float unif
 template <class In>
 void EncodeNuqChannelFrom(In in, const EncodeTile& tile) {
   const PartCoding& coding = *tile.coding;
-  const uint32_t width = tile.width, outliers = nuq::OutlierCount(coding, width);
+  const uint32_t width = tile.width, group = std::min(nuq::GroupTokens(coding), tile.tokens);
   const nuq::Thresholds thresholds(tile.model, coding);
-  const nuq::OutlierEntries entries(coding, width);
   const hn::ScalableTag<float> df;
   const hn::RebindToUnsigned<decltype(df)> du;
   const auto* row = reinterpret_cast<const typename In::Lane*>(tile.source);
   if (tile.survey != nullptr) {
     Survey survey = nuq::SurveyMagnitude(MagnitudeMax(in, row, size_t{tile.tokens} * width), coding.meta_type);
-    survey.needs_float &= outliers > 0;
+    survey.needs_float &= coding.outliers > 0;
     tile.survey->Join(survey);
   }
-  InlineBuffer<uint32_t, kInlineVector> keys(width), taken(outliers);
+  InlineBuffer<uint32_t, kInlineVector> keys(size_t{group} * width),
+      taken(nuq::OutlierCount(coding, size_t{group} * width));
   InlineBuffer<uint8_t, kInlineVector> codes(width);
   uint8_t* to = tile.run(RunKind::kWhole);
   uint8_t* meta = tile.run(RunKind::kMeta);
   const ChannelTransform& transform = tile.transform;
   // Less +0 is what it was, and so below is what -0 is added to.
-  WithChannels(transform.mean, transform.encode_scale, transform.uniform_scale, 0.0f, width,
-               [&](const auto& mean, const auto& scale) HWY_ATTR {
-                 for (uint32_t t = 0; t < tile.tokens; ++t, row += width) {
-                   ForVectors(width, hn::Lanes(df), [&](size_t at, size_t lanes) HWY_ATTR {
-                     const bool whole = lanes == hn::Lanes(df);
-                     const auto x = whole ? LoadAsFloat(df, in, row + at) : LoadFewAsFloat(df, in, row + at, lanes);
-                     const auto normalised = hn::Mul(hn::Sub(x, mean(at)), scale(at));
-                     hn::StoreU(MagnitudeKeys(df, normalised), du, keys.data() + at);
-                     StoreNearest(df, normalised, thresholds, codes.data() + at);
-                   });
-                   EndKeys(keys.data(), width);
-                   TakeLargestKeys(keys.data(), width, outliers, taken.data());
-                   std::sort(taken.data(), taken.data() + outliers);
-                   meta = entries.Write(
-                       taken.data(),
-                       [&](uint32_t i) { return LoadFloat(reinterpret_cast<const uint8_t*>(row), tile.in, i); }, meta);
-                   PackCodes(codes.data(), width, coding.bits, to);
-                   to += CodeRowBytes(width, coding.bits);
-                 }
-               });
+  WithChannels(
+      transform.mean, transform.encode_scale, transform.uniform_scale, 0.0f, width,
+      [&](const auto& mean, const auto& scale) HWY_ATTR {
+        for (uint32_t first = 0; first < tile.tokens; first += group) {
+          const uint32_t tokens = std::min(group, tile.tokens - first), size = tokens * width;
+          const auto* vector = row;
+          for (uint32_t t = 0; t < tokens; ++t, row += width) {
+            uint32_t* row_keys = keys.data() + size_t{t} * width;
+            ForVectors(width, hn::Lanes(df), [&](size_t at, size_t lanes) HWY_ATTR {
+              const bool whole = lanes == hn::Lanes(df);
+              const auto x = whole ? LoadAsFloat(df, in, row + at) : LoadFewAsFloat(df, in, row + at, lanes);
+              const auto normalised = hn::Mul(hn::Sub(x, mean(at)), scale(at));
+              hn::StoreU(MagnitudeKeys(df, normalised), du, row_keys + at);
+              StoreNearest(df, normalised, thresholds, codes.data() + at);
+            });
+            PackCodes(codes.data(), width, coding.bits, to);
+            to += CodeRowBytes(width, coding.bits);
+          }
+          EndKeys(keys.data(), size);
+          const uint32_t outliers = nuq::OutlierCount(coding, size);
+          TakeLargestInOrder(keys.data(), size, outliers, taken.data());
+          meta = nuq::OutlierEntries(coding, size)
+                     .Write(
+                         taken.data(),
+                         [&](uint32_t i) { return LoadFloat(reinterpret_cast<const uint8_t*>(vector), tile.in, i); },
+                         meta);
+        }
+      });
 }
 
 template <class Out>
@@ -89,13 +97,11 @@ void DecodeNuqChannelTo(Out out, const DecodeTile& tile) {
   const uint32_t width = tile.width, batch = std::clamp<uint32_t>(kInlineVector / width, 1, 16);
   const float largest = OutputLimit(tile.out);
   const Table16 table(tile.model.decoded, nuq::LevelCount(coding));
-  const nuq::OutlierEntries entries(coding, width);
   const hn::ScalableTag<float> df;
   const auto limit = hn::Set(df, largest), lower_limit = hn::Set(df, -largest);
   InlineBuffer<uint8_t, kInlineVector> codes(size_t{width} * batch);
   auto* target = reinterpret_cast<typename Out::Lane*>(tile.target);
   const uint8_t* from = tile.run(RunKind::kWhole);
-  const uint8_t* meta = tile.run(RunKind::kMeta);
   const ChannelTransform& transform = tile.transform;
   WithChannels(transform.mean, transform.decode_scale, transform.uniform_scale, -0.0f, width,
                [&](const auto& mean, const auto& scale) HWY_ATTR {
@@ -112,12 +118,12 @@ void DecodeNuqChannelTo(Out out, const DecodeTile& tile) {
                      if (HWY_LIKELY(lanes == hn::Lanes(df))) return StoreFromFloat(df, out, saturated, target + at);
                      StoreFewFromFloat(df, out, saturated, target + at, lanes);
                    });
-                   meta = entries.Read(meta, [&](uint64_t i, float value) {
-                     value = nested::Saturated(value, largest);
-                     StoreFloats(&value, 1, tile.out, reinterpret_cast<uint8_t*>(target + i));
-                   });
                  }
                });
+  nuq::ForChannelOutliers(tile, [&](uint64_t i, float value) {
+    value = nested::Saturated(value, largest);
+    StoreFloats(&value, 1, tile.out, tile.target + i * DTypeBytes(tile.out));
+  });
 }
 
 void EncodeNuqChannelTarget(const EncodeTile& tile) {

@@ -11,9 +11,8 @@ namespace firn::nuq {
 namespace {
 
 absl::Status Validate(const PartCoding& coding, uint8_t flags) {
-  if ((coding.flags & ~flags) != 0 || coding.group != 0) {
-    return InvalidArgument("codebook codes with flags {:#x} and groups of {}; flags of {:#x} are theirs", coding.flags,
-                           coding.group, flags);
+  if ((coding.flags & ~flags) != 0) {
+    return InvalidArgument("codebook codes with flags {:#x}; flags of {:#x} are theirs", coding.flags, flags);
   }
   if (coding.bits < 2 || coding.bits > 4) return InvalidArgument("codebook codes of {} bits, 2 to 4", coding.bits);
   if (coding.meta_type == MetaType::kNone) return InvalidArgument("codebook codes without a metadata type");
@@ -38,7 +37,11 @@ void TakeLargest(uint32_t* keys, uint32_t size, uint32_t count, uint32_t* taken)
 }
 
 uint64_t ChannelRunBytes(const RunShape& shape, RunKind kind) {
-  if (kind == RunKind::kMeta) return ChannelMetaOffset(shape.coding, shape.width, shape.tokens);
+  if (kind == RunKind::kMeta) {
+    const PartCoding& coding = shape.coding;
+    uint64_t rest = uint64_t{shape.tokens % GroupTokens(coding)} * shape.width;
+    return ChannelMetaOffset(coding, shape.width, shape.tokens) + OutlierBytes(coding, rest);
+  }
   return kind == RunKind::kWhole ? CodeBytes(shape) : 0;
 }
 
@@ -49,12 +52,14 @@ uint64_t TokenRunBytes(const RunShape& shape, RunKind kind) {
 }
 
 uint64_t ChannelMetaOffset(const PartCoding& coding, uint32_t width, uint32_t token) {
-  return OutlierBytes(coding, width) * token;
+  const uint32_t group = GroupTokens(coding);
+  return OutlierBytes(coding, uint64_t{group} * width) * (token / group);
 }
 
 uint64_t TokenMetaOffset(const PartCoding&, uint32_t, uint32_t) { return 0; }
 
-uint32_t ChannelTileTokens(const PartCoding&, uint32_t width, uint32_t) {
+uint32_t ChannelTileTokens(const PartCoding& coding, uint32_t width, uint32_t) {
+  if (coding.group > 0) return coding.group;
   // A tile's values stay in the first-level cache.
   constexpr uint32_t kTileValues = 8192;
   return std::clamp(kTileValues / width, 1u, 64u);
@@ -67,6 +72,7 @@ absl::Status ValidateChannel(const PartCoding& coding, DType, uint32_t) {
 }
 
 absl::Status ValidateToken(const PartCoding& coding, DType, uint32_t) {
+  if (coding.group != 0) return InvalidArgument("codebook codes of values in groups of {}", coding.group);
   return Validate(coding, PartCoding::kRotated | PartCoding::kCentred | PartCoding::kBalanced | PartCoding::kPreRope);
 }
 

@@ -1,6 +1,6 @@
 // Geometry and single-value arithmetic of codebook codes (docs/formats/nuq.md): what every implementation shares.
 //
-// A vector is what outliers are chosen from: one token of one head (kNuqChannel), or one token of all heads
+// A vector is what outliers are chosen from: a group of tokens of one head (kNuqChannel), or one token of all heads
 // (kNuqToken). Threads: pure functions.
 #pragma once
 
@@ -17,6 +17,9 @@ namespace firn::nuq {
 inline constexpr uint32_t kLevelsMax = 16;
 
 inline uint32_t LevelCount(const PartCoding& coding) { return 1u << coding.bits; }
+
+// Tokens of one head that a vector of kNuqChannel has, but for a shorter last one.
+inline uint32_t GroupTokens(const PartCoding& coding) { return std::max<uint32_t>(coding.group, 1); }
 
 // Values of a vector that are kept exactly: always as many, however many of them are alike.
 inline uint32_t OutlierCount(const PartCoding& coding, uint64_t vector) {
@@ -122,6 +125,22 @@ class OutlierEntries {
   uint32_t index_bytes_, entry_bytes_, count_;
   uint64_t vector_;
 };
+
+// Calls put(i, value) for each outlier that is the tile's value i, of kNuqChannel.
+template <typename Put>
+void ForChannelOutliers(const DecodeTile& tile, const Put& put) {
+  const uint32_t group = GroupTokens(*tile.coding), end = tile.first_token + tile.tokens;
+  const uint32_t encoded = tile.encoded_tokens > 0 ? tile.encoded_tokens : tile.tokens;
+  const uint64_t skipped = uint64_t{tile.first_token} * tile.width, values = uint64_t{tile.tokens} * tile.width;
+  const uint8_t* meta = tile.run(RunKind::kMeta);
+  for (uint32_t first = tile.first_token / group * group; first < end; first += group) {
+    const uint64_t before = uint64_t{first} * tile.width;
+    const OutlierEntries entries(*tile.coding, uint64_t{std::min(group, encoded - first)} * tile.width);
+    meta = entries.Read(meta, [&](uint64_t i, float value) {
+      if (before + i >= skipped && before + i - skipped < values) put(before + i - skipped, value);
+    });
+  }
+}
 
 // The indices of the `count` largest keys, of equal ones the first, in any order; they are set to 0.
 void TakeLargest(uint32_t* keys, uint32_t size, uint32_t count, uint32_t* taken);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "codecs/numeric/bit_stream.h"
@@ -24,12 +25,14 @@ float MagnitudeMax(const EncodeTile& tile) {
   return most;
 }
 
-// Takes the `count` first of the largest keys, one after another.
+// Takes the `count` first of the largest keys.
 void TakeReference(std::vector<uint32_t>* keys, uint32_t count, std::vector<uint32_t>* taken) {
+  std::vector<uint32_t> order(keys->size());
+  std::iota(order.begin(), order.end(), 0u);
+  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return (*keys)[a] > (*keys)[b]; });
   for (uint32_t i = 0; i < count; ++i) {
-    auto at = std::max_element(keys->begin(), keys->end());
-    taken->push_back(static_cast<uint32_t>(at - keys->begin()));
-    *at = 0;
+    taken->push_back(order[i]);
+    (*keys)[order[i]] = 0;
   }
 }
 
@@ -92,43 +95,52 @@ void EncodeChannelReference(const EncodeTile& tile) {
   const ChannelTransform& transform = tile.transform;
   if (tile.survey != nullptr) tile.survey->Join(SurveyChannel(tile));
   Thresholds thresholds(tile.model, coding);
-  OutlierEntries entries(coding, tile.width);
   uint8_t* meta = tile.run(RunKind::kMeta);
-  std::vector<float> row(tile.width), normalised(tile.width);
-  for (uint32_t t = 0; t < tile.tokens; ++t) {
-    LoadFloats(tile.source + uint64_t{t} * tile.width * DTypeBytes(tile.in), tile.in, tile.width, row.data());
-    std::vector<uint32_t> keys(tile.width), taken;
-    for (uint32_t c = 0; c < tile.width; ++c) {
-      float centred = transform.mean != nullptr ? row[c] - transform.mean[c] : row[c];
-      normalised[c] =
+  uint8_t* codes = tile.run(RunKind::kWhole);
+  const uint64_t code_bytes = CodeRowBytes(tile.width, coding.bits);
+  uint32_t tokens = 0;
+  for (uint32_t first = 0; first < tile.tokens; first += tokens) {
+    tokens = std::min(GroupTokens(coding), tile.tokens - first);
+    const uint32_t size = tokens * tile.width;
+    std::vector<float> x(size), normalised(size);
+    LoadFloats(tile.source + uint64_t{first} * tile.width * DTypeBytes(tile.in), tile.in, size, x.data());
+    std::vector<uint32_t> keys(size), taken;
+    for (uint32_t i = 0; i < size; ++i) {
+      const uint32_t c = i % tile.width;
+      float centred = transform.mean != nullptr ? x[i] - transform.mean[c] : x[i];
+      normalised[i] =
           centred * (transform.encode_scale != nullptr ? transform.encode_scale[c] : transform.uniform_scale);
-      keys[c] = MagnitudeKey(normalised[c]);
+      keys[i] = MagnitudeKey(normalised[i]);
     }
-    TakeReference(&keys, OutlierCount(coding, tile.width), &taken);
+    TakeReference(&keys, OutlierCount(coding, size), &taken);
     std::sort(taken.begin(), taken.end());
-    meta = entries.Write(
-        taken.data(), [&](uint32_t i) { return row[i]; }, meta);
-    PackRow(normalised, thresholds, coding.bits, 0, tile.width,
-            tile.run(RunKind::kWhole) + t * CodeRowBytes(tile.width, coding.bits));
+    meta = OutlierEntries(coding, size)
+               .Write(
+                   taken.data(), [&](uint32_t i) { return x[i]; }, meta);
+    for (uint32_t t = 0; t < tokens; ++t, codes += code_bytes) {
+      PackRow(normalised, thresholds, coding.bits, t * tile.width, tile.width, codes);
+    }
   }
 }
 
 void DecodeChannelReference(const DecodeTile& tile) {
   const ChannelTransform& transform = tile.transform;
   float limit = OutputLimit(tile.out);
-  OutlierEntries entries(*tile.coding, tile.width);
-  const uint8_t* meta = tile.run(RunKind::kMeta);
-  std::vector<float> row(tile.width);
+  const uint32_t value_bytes = DTypeBytes(tile.out);
   for (uint32_t t = 0; t < tile.tokens; ++t) {
     std::vector<uint8_t> codes = UnpackRow(tile, t);
+    std::vector<float> row(tile.width);
     for (uint32_t c = 0; c < tile.width; ++c) {
       float scale = transform.decode_scale != nullptr ? transform.decode_scale[c] : transform.uniform_scale;
       float value = tile.model.decoded[codes[c]] * scale;
       row[c] = nested::Saturated(transform.mean != nullptr ? value + transform.mean[c] : value, limit);
     }
-    meta = entries.Read(meta, [&](uint64_t i, float value) { row[i] = nested::Saturated(value, limit); });
-    StoreFloats(row.data(), tile.width, tile.out, tile.target + uint64_t{t} * tile.width * DTypeBytes(tile.out));
+    StoreFloats(row.data(), tile.width, tile.out, tile.target + uint64_t{t} * tile.width * value_bytes);
   }
+  ForChannelOutliers(tile, [&](uint64_t i, float value) {
+    value = nested::Saturated(value, limit);
+    StoreFloats(&value, 1, tile.out, tile.target + i * value_bytes);
+  });
 }
 
 void EncodeTokenReference(const EncodeTile& tile) {

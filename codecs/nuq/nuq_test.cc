@@ -111,6 +111,89 @@ TEST(Nuq, OutliersAreExactAndSortedByPlace) {
   EXPECT_GT(reach, 0.3f);
 }
 
+// Outliers of a group of tokens lie where they are, however they are spread over its tokens; a shorter last group has
+// its own share.
+TEST(Nuq, AGroupOfTokensSharesItsOutliers) {
+  const uint32_t width = 40, tokens = 70, group = 32;
+  PartCoding coding = Coding(CodecId::kNuqChannel, 3, 10);
+  coding.group = group;
+  std::vector<float> x(size_t{tokens} * width);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = 0.25f + static_cast<float>(i % 7) * 0.0625f;
+  // 13 of each whole group, 3 of the last: all in one token, where a token's own share would be one.
+  std::vector<uint32_t> places;
+  for (uint32_t i = 0; i < 13; ++i) places.push_back(5 * width + 3 * i);
+  for (uint32_t i = 0; i < 13; ++i) places.push_back(63 * width + i);
+  for (uint32_t i : {0u, 39u, 239u}) places.push_back(64 * width + i);
+  for (uint32_t i : places) x[i] = (i % 2 == 0 ? 20.0f : -30.0f) + static_cast<float>(i % 5);
+  Coded coded = Code(coding, x, width, tokens);
+  EXPECT_EQ(coded.memory.runs[0].size(), (13 + 13 + 3) * 4u);
+  std::vector<uint32_t> found;
+  for (auto [first, count, begin] : {std::tuple(0u, 13u, 0u), {13u, 13u, 32u}, {26u, 3u, 64u}}) {
+    for (uint32_t i : Indices(coded.memory.runs[0], first * 4, count, 4)) found.push_back(begin * width + i);
+  }
+  EXPECT_EQ(found, places);
+  for (uint32_t i : places) EXPECT_EQ(coded.values[i], x[i]) << i;
+
+  // Rows from the middle of a tile: the tile's metadata, their own codes.
+  TestModel model(coding);
+  for (auto [first, count] : {std::pair(0u, 1u), {5u, 1u}, {31u, 1u}, {4u, 9u}}) {
+    std::vector<float> rows(size_t{count} * width);
+    DecodeTile decode{.coding = &coding,
+                      .width = width,
+                      .tokens = count,
+                      .first_token = first,
+                      .encoded_tokens = group,
+                      .out = DType::kFp32,
+                      .target = reinterpret_cast<uint8_t*>(rows.data()),
+                      .transform = {},
+                      .model = model.view()};
+    coded.memory.Attach(&decode);
+    decode.runs[5] = coded.memory.runs[5].data() + first * 15;
+    for (auto* function : {FindCodec(coding.codec)->decode, FindCodec(coding.codec)->decode_reference}) {
+      function(decode);
+      EXPECT_EQ(rows, std::vector<float>(coded.values.begin() + first * width,
+                                         coded.values.begin() + (first + count) * width));
+    }
+  }
+}
+
+TEST(Nuq, AGroupOfOneTokenIsNone) {
+  std::mt19937_64 rng(6);
+  std::normal_distribution<float> normal;
+  std::vector<float> x(130 * 9);
+  for (float& value : x) value = HalfToFloat(FloatToHalf(normal(rng) * 2));
+  PartCoding one = Coding(CodecId::kNuqChannel, 2, 20), none = one;
+  one.group = 1;
+  EXPECT_EQ(Code(one, x, 130, 9).memory, Code(none, x, 130, 9).memory);
+}
+
+// Groups of more than 65,536 values have wider indices; ties go to the first.
+TEST(Nuq, LongGroupsMatchTheReference) {
+  std::mt19937_64 rng(12);
+  for (uint32_t tokens : {64u, 700u}) {
+    const uint32_t width = 128;
+    std::vector<float> x(size_t{tokens} * width);
+    for (float& value : x) value = static_cast<float>(static_cast<int>(rng() % 9) - 4) * 0.5f;
+    PartCoding coding = Coding(CodecId::kNuqChannel, 4, 15);
+    coding.group = static_cast<uint16_t>(tokens);
+    Coded coded = Code(coding, x, width, tokens);
+    const uint32_t count = (tokens * width * 15 + 999) / 1000;
+    EXPECT_EQ(coded.memory.runs[0].size(), count * (tokens == 64 ? 4u : 6u));
+    TestModel model(coding);
+    TileMemory memory(*FindCodec(coding.codec), coding, DType::kFp16, width, tokens, 1);
+    EncodeTile tile{.coding = &coding,
+                    .width = width,
+                    .tokens = tokens,
+                    .in = DType::kFp32,
+                    .source = reinterpret_cast<const uint8_t*>(x.data()),
+                    .transform = {},
+                    .model = model.view()};
+    memory.Attach(&tile);
+    FindCodec(coding.codec)->encode_reference(tile);
+    EXPECT_EQ(memory, coded.memory);
+  }
+}
+
 TEST(Nuq, DamagedIndicesWriteNothingOutside) {
   PartCoding coding = Coding(CodecId::kNuqChannel, 4, 50);
   std::vector<float> x(200, 0.5f);

@@ -51,11 +51,13 @@ absl::StatusOr<PrecisionPlan> KvQuant(uint32_t bits, const PresetArtifacts& arti
   if (!artifacts.keys.has_value() || !artifacts.values.has_value()) {
     return firn::InvalidArgument("preset kvquant-{} needs an artifact of keys and one of values", bits);
   }
-  constexpr uint32_t kOutliersPerMille = 10;
+  // Values beyond the calibrated ranges of 1 % come in heaps: 64 tokens share room for half as many again.
+  constexpr uint32_t kOutliersPerMille = 10, kKeyOutliersPerMille = 15, kKeyGroup = 64;
   PrecisionPlan plan = Everywhere(
       {.codec = Codec::kNuqChannel,
        .bits = bits,
-       .outliers_per_mille = kOutliersPerMille,
+       .group = kKeyGroup,
+       .outliers_per_mille = kKeyOutliersPerMille,
        .pre_rope = true,
        .artifact = artifacts.keys},
       {.codec = Codec::kNuqToken, .bits = bits, .outliers_per_mille = kOutliersPerMille, .artifact = artifacts.values});

@@ -23,7 +23,7 @@ constexpr CodecWord kCodecs[] = {
     {"int-token", Codec::kIntToken, 2, 8, kNo, Group::kNeeded, false, true, true, false, false},
     {"int-channel", Codec::kIntChannel, 2, 8, kNo, Group::kNeeded, false, true, false, false, false},
     {"int-tensor", Codec::kIntTensor, 2, 8, kNo, Group::kNone, false, true, true, false, false},
-    {"nuq-channel", Codec::kNuqChannel, 2, 4, kNo, Group::kNone, true, false, false, true, true},
+    {"nuq-channel", Codec::kNuqChannel, 2, 4, kNo, Group::kOptional, true, false, false, true, true},
     {"nuq-token", Codec::kNuqToken, 2, 4, kNo, Group::kNone, true, false, false, false, true},
     {"nvfp4", Codec::kNvFp4, 0, 0, k4, Group::kNone, false, false, false, false, false},
     {"mxfp4", Codec::kMxFp4, 0, 0, k4, Group::kNone, false, false, false, false, false},
