@@ -308,6 +308,8 @@ void RunRules(Bench* bench) {
   const PartCoding nuq_key = Coding(CodecId::kNuqChannel, 4, 0, 0, 10);
   bench->RunRule("kvquant4", k4, nuq_key, Coding(CodecId::kNuqToken, 4, 0, 0, 10));
   bench->RunRule("kvquant4_keys", k4, nuq_key, nuq_key);
+  const PartCoding grouped_key = Coding(CodecId::kNuqChannel, 4, 64, 0, 15);
+  bench->RunRule("kvquant4_grouped_keys", k4, grouped_key, grouped_key);
   bench->RunRule("kvquant4_pre_rope", k4, Coding(CodecId::kNuqChannel, 4, 0, PartCoding::kPreRope, 10),
                  Coding(CodecId::kNuqToken, 4, 0, 0, 10));
   bench->RunRule("kvquant2", k2, Coding(CodecId::kNuqChannel, 2, 0, 0, 10), Coding(CodecId::kNuqToken, 2, 0, 0, 10));

@@ -75,39 +75,63 @@ HWY_INLINE void TakeLargestKeys(uint32_t* keys, uint32_t size, uint32_t count, u
   }
 }
 
-// The same, ascending by place. Many of many are found by their least key, bit by bit.
-HWY_INLINE void TakeLargestInOrder(uint32_t* keys, uint32_t size, uint32_t count, uint32_t* taken) {
-  constexpr uint32_t kWalksMax = 8;
-  if (count <= kWalksMax) {
-    TakeLargestKeys(keys, size, count, taken);
-    return std::sort(taken, taken + count);
-  }
+// How many keys are above `limit`; the array is as FirstLargest's.
+HWY_INLINE uint32_t KeysAbove(const uint32_t* keys, uint32_t size, uint32_t limit) {
   const hn::ScalableTag<uint32_t> du;
   const uint32_t lanes = static_cast<uint32_t>(hn::Lanes(du));
-  // How many keys are above `limit`; a mask counts as -1.
-  auto above = [&](uint32_t limit) HWY_ATTR {
-    const auto limits = hn::Set(du, limit);
-    auto count_above = hn::Zero(du);
-    for (uint32_t i = 0; i < size; i += lanes) {
-      count_above = hn::Sub(count_above, hn::VecFromMask(du, hn::Gt(hn::Load(du, keys + i), limits)));
-    }
-    return hn::GetLane(hn::SumOfLanes(du, count_above));
-  };
+  const auto limits = hn::Set(du, limit);
+  auto count = hn::Zero(du);  // A mask counts as -1.
+  for (uint32_t i = 0; i < size; i += lanes) {
+    count = hn::Sub(count, hn::VecFromMask(du, hn::Gt(hn::Load(du, keys + i), limits)));
+  }
+  return hn::GetLane(hn::SumOfLanes(du, count));
+}
+
+// The places of the `count` largest keys, of equal ones the first, ascending: by the least key taken, bit by bit.
+// `places` are those of the keys, or null where they are 0, 1, 2, ...
+HWY_INLINE void TakeBits(const uint32_t* keys, const uint32_t* places, uint32_t size, uint32_t count, uint32_t* taken) {
   uint32_t least = 0;
   for (uint32_t bit = 1u << 31; bit != 0; bit >>= 1) {
-    if (above((least | bit) - 1) >= count) least |= bit;
+    if (KeysAbove(keys, size, (least | bit) - 1) >= count) least |= bit;
   }
-  uint32_t equal = count - above(least);  // Of those with the least key, the first.
+  uint32_t equal = count - KeysAbove(keys, size, least);  // Of those with the least key.
   for (uint32_t i = 0, at = 0; at < count; ++i) {
     if (keys[i] < least || (keys[i] == least && equal == 0)) continue;
     equal -= keys[i] == least ? 1 : 0;
-    taken[at++] = i;
+    taken[at++] = places != nullptr ? places[i] : i;
   }
 }
 
 // Zeros behind `size`, up to the next whole vector.
 HWY_INLINE void EndKeys(uint32_t* keys, uint32_t size) {
   std::fill_n(keys + size, kVectorAlignment / sizeof(uint32_t), 0u);
+}
+
+// As TakeLargestKeys, of keys of magnitudes, ascending by place.
+HWY_INLINE void TakeLargestInOrder(uint32_t* keys, uint32_t size, uint32_t count, uint32_t* taken) {
+  constexpr uint32_t kWalksMax = 8, kInlineCandidates = 2048;
+  if (count <= kWalksMax) {
+    TakeLargestKeys(keys, size, count, taken);
+    return std::sort(taken, taken + count);
+  }
+  // What is near the end of its range or beyond is little, and where it is enough the others need no second look.
+  const uint32_t near_end = nuq::MagnitudeKey(0.75f);
+  const uint32_t candidates = KeysAbove(keys, size, near_end);
+  if (candidates < count || candidates > size / 4) return TakeBits(keys, nullptr, size, count, taken);
+  const hn::ScalableTag<uint32_t> du;
+  const uint32_t lanes = static_cast<uint32_t>(hn::Lanes(du));
+  InlineBuffer<uint32_t, kInlineCandidates> near_keys(candidates), places(candidates);
+  const auto limits = hn::Set(du, near_end);
+  uint32_t found = 0;
+  for (uint32_t i = 0; i < size; i += lanes) {
+    const auto key = hn::Load(du, keys + i);
+    const auto above = hn::Gt(key, limits);
+    if (hn::AllFalse(du, above)) continue;
+    hn::CompressStore(hn::Iota(du, i), above, du, places.data() + found);
+    found += static_cast<uint32_t>(hn::CompressStore(key, above, du, near_keys.data() + found));
+  }
+  EndKeys(near_keys.data(), candidates);
+  TakeBits(near_keys.data(), places.data(), candidates, count, taken);
 }
 
 }  // namespace HWY_NAMESPACE
