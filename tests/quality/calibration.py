@@ -23,8 +23,10 @@ def before_rope(k, positions):
 class LayerCalibration:
     """Windows of one layer, and the artifacts made of them. Not thread-safe."""
 
-    def __init__(self):
+    def __init__(self, more_windows=lambda: []):
+        """`more_windows()` gives further windows (q None), which codebooks alone are fitted to."""
         self._windows = []
+        self._more_windows = more_windows
         self._artifacts = {}
         self.weight_gradients = []  # Of each window: norms of the loss's gradients by W_k and by W_v; or none.
 
@@ -45,7 +47,7 @@ class LayerCalibration:
     def artifact(self, kind):
         """balance, balance_maximum (MiKV's), rope, fp8_scales_{k,v}, nuq_values_N, or nuq_keys_{pre,post}_N with N outliers in thousand. Codebooks
         are weighted by squared gradients where there are any, unless the kind ends in _unweighted; one that ends in _uniform has
-        uniform levels."""
+        uniform levels, and one that ends in _few is of the windows alone that everything else is measured on."""
         if kind not in self._artifacts:
             if self.empty:
                 raise RuntimeError(f"artifact {kind}: nothing was calibrated")
@@ -66,21 +68,23 @@ class LayerCalibration:
         raise ValueError(f"no artifact of kind {kind}")
 
     def _nuq(self, words):
-        weighted = words[-1] not in ("unweighted", "uniform") and all(w[4] is not None for w in self._windows)
+        windows = self._windows + ([] if words[-1] == "few" else list(self._more_windows()))
+        weighted = words[-1] not in ("unweighted", "uniform") and all(w[4] is not None for w in windows)
         outliers, is_values = next(int(w) for w in words if w.isdigit()), words[0] == "values"
         taken_back = not is_values and words[1] == "pre"
-        values, weights = self._values_and_weights(2 if is_values else 1, weighted, taken_back)
+        values, weights = self._values_and_weights(windows, 2 if is_values else 1, weighted, taken_back)
         if words[-1] == "uniform":
             artifact = fc.uniform_artifact(values, is_values, outliers)
         else:
             artifact = fc.nuq_artifact(values, weights, is_values, outliers)
         return fc.merged(artifact, self.artifact("rope")) if taken_back else artifact
 
-    def _values_and_weights(self, which, weighted, taken_back):
-        """Of all windows; the rotary embedding of values and of their gradients is taken back alike."""
+    @staticmethod
+    def _values_and_weights(windows, which, weighted, taken_back):
+        """Of these windows; the rotary embedding of values and of their gradients is taken back alike."""
         def seen(x, positions):
             return before_rope(x, positions) if taken_back else x
-        values = np.concatenate([seen(w[which], w[3]) for w in self._windows])
+        values = np.concatenate([seen(w[which], w[3]) for w in windows])
         if not weighted:
             return values, None
-        return values, np.concatenate([seen(w[4][which - 1], w[3]) for w in self._windows]) ** 2
+        return values, np.concatenate([seen(w[4][which - 1], w[3]) for w in windows]) ** 2

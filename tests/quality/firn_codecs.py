@@ -109,7 +109,7 @@ def nuq_artifact(values, weights, is_values, outliers, q_norm=False):
     """Codebooks, and ranges of key channels; values before the rotary embedding where the coding takes it back, and
     their weights, or None."""
     options = NuqOptions(layers=1, heads=values.shape[1], width=values.shape[2], values=int(is_values),
-                         outliers=outliers, q_norm=int(q_norm), tokens_max=4096)
+                         outliers=outliers, q_norm=int(q_norm), tokens_max=16384)
     return _measured("nuq_calibrator", (ctypes.byref(options),), (values, weights))
 
 

@@ -21,6 +21,7 @@ BUILD = fc.ROOT / "build" / "quality"
 TEXTS = {"wikitext2_test": 4096, "eval": 40000}  # Tokens to pass over, as the harness does.
 VARIANTS = {"plain": (1.0, 0.0), "outliers8": (8.0, 0.0), "shift6": (1.0, 6.0)}  # --key-outliers, --key-shift
 CALIBRATION_WINDOWS = 2
+CODEBOOK_WINDOWS = 16  # As in KVQuant's paper; the first of them are those above.
 BLOCK = 128  # Tokens that one value of a result stands for.
 
 
@@ -108,7 +109,8 @@ class Harness:
     def calibrations(self):
         """Layer -> LayerCalibration, over the windows that the harness calibrates on."""
         if self._calibrations is None:
-            self._calibrations = {l: LayerCalibration() for l in range(self.evaluate.L)}
+            self._calibrations = {
+                l: LayerCalibration(lambda l=l: self._more_windows(l)) for l in range(self.evaluate.L)}
             for i in range(CALIBRATION_WINDOWS):
                 arrays = self.kept(f"calibration.{i}", lambda: self._calibration_window(i))
                 for l, calibration in self._calibrations.items():
@@ -116,6 +118,12 @@ class Harness:
                     calibration.add(q, k, v, np.arange(self.evaluate.T), gradients)
                     calibration.weight_gradients.append([float(arrays[f"{l}.{x}_norm"]) for x in "kv"])
         return self._calibrations
+
+    def _more_windows(self, layer):
+        for i in range(CALIBRATION_WINDOWS, CODEBOOK_WINDOWS):
+            arrays = self.kept(f"calibration.{i}", lambda: self._calibration_window(i))
+            k, v, *gradients = (arrays[f"{layer}.{x}"] for x in ("k", "v", "k_gradient", "v_gradient"))
+            yield None, k, v, np.arange(self.evaluate.T), gradients
 
     def _calibration_window(self, i):
         """Q, K and V of every layer, and the gradients of the summed negative log likelihood by K and V; of those by W_k

@@ -4,7 +4,7 @@ One function a method of methods.py: hook_fp8, hook_int4, hook_kivi_2, hook_kvqu
 Calibration feeds every artifact; without it (`--no-calibrate`) keys of the ladder are coded per channel over 64 tokens,
 and KVQuant, KVmix and MiKV fail. The harness gives a hook neither queries nor gradients: MiKV's important tokens are
 those that calibration's queries look at, and KVmix ranks layers by the errors of attention's output that 2 bits leave.
-tests/quality/run has both. The codecs get FP16. At exit the exact bits per value are printed: codes and all of their
+tests/quality/run has both, and more windows for KVQuant's codebooks. The codecs get FP16. At exit the exact bits per value are printed: codes and all of their
 metadata, of the tokens that were coded, and for MiKV of those that stay exact.
 """
 import atexit

@@ -57,8 +57,8 @@ class Methods(unittest.TestCase):
 
     def test_bits_are_those_of_the_formats(self):
         for name, bits in (("int8", 8.25), ("int4", 4.5), ("kivi_4", 5), ("kivi_2", 3), ("firn_2", 2.1875),
-                           ("firn_fast_4", 4.25), ("firn_k8v4", 6.1875), ("kvquant_3", 3.5), ("kvquant2_o0", 2.0625),
-                           ("mxfp4", 4.25), ("kvmix", 4.5), ("mikv_none", 3.5),
+                           ("firn_fast_4", 4.25), ("firn_k8v4", 6.1875), ("kvquant_3", 3.4903), ("kvquant3_by_token", 3.5),
+                           ("kvquant2_o0", 2.0625), ("mxfp4", 4.25), ("kvmix", 4.5), ("mikv_none", 3.5),
                            ("mikv", (13 * 16 + 51 * 3.5) / 64)):  # Exact tokens are counted.
             with self.subTest(name):
                 self.assertAlmostEqual(self.coded(name)[2], bits, delta=0.002)
@@ -130,6 +130,21 @@ class Methods(unittest.TestCase):
             errors[name] = np.linalg.norm((self.v - v)[large]), np.linalg.norm((self.v - v)[~large])
         self.assertLess(errors["kvquant2_post_rope"][0], 0.8 * errors["kvquant2_unweighted"][0])
         self.assertGreater(errors["kvquant2_post_rope"][1], errors["kvquant2_unweighted"][1])
+
+    def test_codebooks_alone_are_fitted_to_more_windows(self):
+        asked = []
+
+        def more():
+            asked.append(True)
+            return [(None, 3 * self.k, 3 * self.v, self.positions, None)]
+        calibration = LayerCalibration(more)
+        calibration.add(self.q, self.k, self.v, self.positions)
+        errors = {}
+        for name in ("firn_4", "kvquant4_few", "kvquant_4"):
+            k, _ = Coder(METHODS[name], {0: calibration})(0, self.k, self.k, self.v, self.positions)
+            errors[name] = relative(self.k, k)
+            self.assertEqual(bool(asked), name == "kvquant_4")
+        self.assertGreater(errors["kvquant_4"], 1.5 * errors["kvquant4_few"])  # Its ranges are three times as wide.
 
     def test_the_plot_has_a_point_for_each_method(self):
         drawn = svg({"firn": [(2.2, 1e-3, 9e-4, 2e-3, "firn_2", True)], "KIVI": [(3, 1e-2, 9e-3, 2e-2, "kivi_2", True)]})

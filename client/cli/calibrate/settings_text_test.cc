@@ -34,7 +34,7 @@ TEST(SettingsText, EveryOptionIsNamedWithBothValues) {
            {[](auto& s) { s.outliers = 20; }, "--outliers 10, now 20"},
            {[](auto& s) { s.codebook_bits = {3}; }, "--codebook-bits 2,3,4, now 3"},
            {[](auto& s) { s.q_norm = true; }, "--q-norm off, now on"},
-           {[](auto& s) { s.tokens_max = 64; }, "--codebook-tokens 2048, now 64"},
+           {[](auto& s) { s.tokens_max = 64; }, "--codebook-tokens 16384, now 64"},
            {[](auto& s) { s.fp8_max = 57344; }, "--fp8 e4m3, now e5m2"},
            {[](auto& s) { s.rope.interleaved = true; }, "--rope-interleaved off, now on"},
            {[](auto& s) { s.code = LadderOrIntegers::kIntegers; }, "--code trellis, now integers"},
