@@ -273,9 +273,11 @@ void PlanReader::ReadRule(TomlSection& section) {
   const CodecWord* word = codec == "ladder" ? WordOf(Codec::kLadder) : FindCodecWord(codec);
   if (codec != "ladder") ReadCoding(section, *word, &rule.coding);
   auto classes = ParseClassRuns(runs);
-  auto has = [&](Precision precision) { return word->bits_most != 0 && word->Has(precision); };
+  auto has = [&](Precision precision) { return word->bits_most != 0 && !word->heads_alike && word->Has(precision); };
   if (!classes.has_value() || !std::all_of(classes->begin(), classes->end(), has)) {
-    std::string precisions = word->bits_most == 0 ? "none, the codec has one precision" : word->Precisions();
+    std::string precisions = word->bits_most == 0 ? "none, the codec has one precision"
+                             : word->heads_alike  ? "none, the codec has one precision for all heads"
+                                                  : word->Precisions();
     section.Error("heads", fmt::format("allowed: a list of precisions ({}), each alone or as in \"int4 x 16\", one for "
                                        "each layer's heads, at most {} in all",
                                        precisions, uint64_t{kLayersMax} * kHeadsMax));

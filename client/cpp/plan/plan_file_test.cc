@@ -57,8 +57,9 @@ rotated = true
 artifact = ")" + digest + R"("
 [[rules]]
 part = "v"
-codec = "nuq-token"
+codec = "nuq-channel"
 bits = 3
+group = 64
 outliers_per_mille = 10
 artifact = ")" + digest + R"("
 heads = ["int4 x 3", "int2"]
@@ -84,10 +85,13 @@ heads = ["int4 x 3", "int2"]
                                        .balanced = true,
                                        .rotated = true,
                                        .artifact = Digest::FromHex(digest)}});
-  expected.rules.push_back(
-      {.part = Part::kV,
-       .coding = {.codec = Codec::kNuqToken, .bits = 3, .outliers_per_mille = 10, .artifact = Digest::FromHex(digest)},
-       .heads = {k4, k4, k4, k2}});
+  expected.rules.push_back({.part = Part::kV,
+                            .coding = {.codec = Codec::kNuqChannel,
+                                       .bits = 3,
+                                       .group = 64,
+                                       .outliers_per_mille = 10,
+                                       .artifact = Digest::FromHex(digest)},
+                            .heads = {k4, k4, k4, k2}});
   EXPECT_EQ(file.plan, expected);
   EXPECT_EQ(Parsed(PrintPlan(file.plan)), file);
 }
@@ -185,6 +189,8 @@ TEST(PlanFile, WhatIsWrongIsSaidWithItsValueAndWhatIsAllowed) {
            {rule + "heads = [\"int3\"]", {"allowed: a list of precisions (int8, int4, int2)"}},
            {rule + "heads = \"int4\"", {"allowed: a list of 1 to"}},
            {rule + "codec = \"nvfp4\"\nheads = [\"int4\"]", {"none, the codec has one precision"}},
+           {rule + "codec = \"nuq-token\"\nbits = 3\nheads = [\"int4\"]\n" + digest,
+            {"none, the codec has one precision for all heads"}},
            {rule + "codec = \"nvfp4\"\n" + rule + "codec = \"mxfp4\"", {"rules[1].part = \"k\": there is such a rule"}},
            {rule + "codec = \"nvfp4\"\nartifact = { file = \"/no/such\" }", {"rules[0].artifact.file = \"/no/such\""}},
            {"[[layers]]\nk = \"int8\"", {"layers[0].layers: missing"}},
@@ -329,7 +335,7 @@ class RandomPlan {
       word = &CodecWords()[codec];
       rule.coding = CodingOf(*word);
     }
-    if (word->bits_most != 0 && (Below(2) == 0 || word->codec == Codec::kLadder)) {
+    if (word->bits_most != 0 && !word->heads_alike && (Below(2) == 0 || word->codec == Codec::kLadder)) {
       while (rule.heads.size() < 40) {
         Precision precision = Class(false);
         if (word->Has(precision)) rule.heads.insert(rule.heads.end(), 1 + Below(9), precision);

@@ -143,6 +143,10 @@ class PartCompiler {
       return firn::InvalidArgument("layers of {} get {}, which codec \"{}\" does not have; it has {}", PartName(part_),
                                    PrecisionName(precision), word->name, word->Precisions());
     }
+    if (word->heads_alike && classes != base) {
+      return firn::InvalidArgument("heads of {} differ from the rule's {}, and codec \"{}\" has one precision for all",
+                                   PartName(part_), PrecisionName(base.front()), word->name);
+    }
     bool as_before = classes == base && rule->coding.codec != Codec::kLadder;
     if (!as_before) rule->heads = std::move(classes);
     return absl::OkStatus();

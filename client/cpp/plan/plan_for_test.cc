@@ -117,6 +117,17 @@ TEST(PlanFor, APrecisionThatACodecLacksIsRefused) {
               HasSubstr("get int4, which codec \"fp8-e4m3\" does not have; it has int8"));
   file = Parsed("[[layers]]\nlayers = \"all\"\nk = \"int3\"\n");
   EXPECT_THAT(firn::Message(PlanFor(file, Facts(2, 1)).status()), HasSubstr("it has int8, int4, int2"));
+  // KVQuant's keys have a codebook for each head's bits; its values share ranges and outliers.
+  const std::string kvquant = "preset = \"kvquant-2\"\nartifacts = { keys = \"" + std::string(64, 'a') +
+                              "\", values = \"" + std::string(64, 'b') +
+                              "\" }\n[[layers]]\nlayers = \"1\"\nheads = \"0\"\n";
+  auto keys = PlanFor(Parsed(kvquant + "k = \"int3\"\n"), Facts(2, 2));
+  ASSERT_TRUE(keys.ok()) << keys.status();
+  EXPECT_EQ(keys->rules[0].heads,
+            (std::vector<Precision>{Precision::kInt2, Precision::kInt2, Precision::kInt3, Precision::kInt2}));
+  EXPECT_TRUE(keys->rules[1].heads.empty());
+  EXPECT_THAT(firn::Message(PlanFor(Parsed(kvquant + "v = \"int3\"\n"), Facts(2, 2)).status()),
+              HasSubstr("heads of V differ from the rule's int2, and codec \"nuq-token\" has one precision for all"));
   PlanFile fixed{.plan = {.rules = {{.heads = {k8, k4}}}}};
   EXPECT_THAT(firn::Message(PlanFor(fixed, Facts(3, 1)).status()),
               HasSubstr("has 2 heads; 3 layers of 1 KV heads have 3"));

@@ -14,7 +14,7 @@ constexpr FlagWord kFlags[] = {{"symmetric", &Coding::symmetric}, {"calibrated",
 
 using Group = CodecWord::Group;
 constexpr Precision k8 = Precision::kInt8, k4 = Precision::kInt4, kNo = Precision::kNone;
-//   name, codec, bits, own precision, group, outliers, symmetric, calibrated, channels alone, artifact
+//   name, codec, bits, own precision, group, outliers, symmetric, calibrated, channels alone, artifact, heads alike
 constexpr CodecWord kCodecs[] = {
     {"fp8-e4m3", Codec::kFp8E4m3, 0, 0, k8, Group::kOptional, false, false, true, false, false},
     {"fp8-e5m2", Codec::kFp8E5m2, 0, 0, k8, Group::kOptional, false, false, true, false, false},
@@ -22,9 +22,9 @@ constexpr CodecWord kCodecs[] = {
     {"fp8-e5m2-tensor", Codec::kFp8E5m2Tensor, 0, 0, k8, Group::kNone, false, false, false, false, false},
     {"int-token", Codec::kIntToken, 2, 8, kNo, Group::kNeeded, false, true, true, false, false},
     {"int-channel", Codec::kIntChannel, 2, 8, kNo, Group::kNeeded, false, true, false, false, false},
-    {"int-tensor", Codec::kIntTensor, 2, 8, kNo, Group::kNone, false, true, true, false, false},
+    {"int-tensor", Codec::kIntTensor, 2, 8, kNo, Group::kNone, false, true, true, false, false, true},
     {"nuq-channel", Codec::kNuqChannel, 2, 4, kNo, Group::kOptional, true, false, false, true, true},
-    {"nuq-token", Codec::kNuqToken, 2, 4, kNo, Group::kNone, true, false, false, false, true},
+    {"nuq-token", Codec::kNuqToken, 2, 4, kNo, Group::kNone, true, false, false, false, true, true},
     {"nvfp4", Codec::kNvFp4, 0, 0, k4, Group::kNone, false, false, false, false, false},
     {"mxfp4", Codec::kMxFp4, 0, 0, k4, Group::kNone, false, false, false, false, false},
 };

@@ -37,7 +37,8 @@ struct CodecWord {
   bool outliers;
   bool symmetric, calibrated;  // Which flags it has; transforms of rows are for all but `channels_alone`.
   bool channels_alone;
-  bool artifact;  // Needs one in any case.
+  bool artifact;             // Needs one in any case.
+  bool heads_alike = false;  // Scales or outliers are shared by the heads of a layer: one precision for all.
 
   bool Has(Precision precision) const;
   std::string Precisions() const;  // "int8, int4, int3, int2"
