@@ -57,20 +57,30 @@ HWY_INLINE uint32_t FirstStrideInMemory(uint32_t rotation) {
   return in_registers < rotation ? in_registers : 0;
 }
 
-// Halves added until one lane is left.
+// Halves added, or the greater of their lanes, until four lanes are left.
+using Quarter = hn::Full128<float>;
+using QuarterInt = hn::Full128<int32_t>;
 template <class DF>
-HWY_INLINE float FoldedSum(DF df, hn::Vec<DF> v) {
+HWY_INLINE hn::Vec<Quarter> AddedHalves(DF df, hn::Vec<DF> v) {
   if constexpr (hn::MaxLanes(DF()) > 4) {
     const hn::Half<DF> dh;
-    return FoldedSum(dh, hn::Add(hn::LowerHalf(dh, v), hn::UpperHalf(dh, v)));
+    return AddedHalves(dh, hn::Add(hn::LowerHalf(dh, v), hn::UpperHalf(dh, v)));
   } else {
-    v = hn::Add(v, hn::Shuffle1032(v));
-    return hn::GetLane(hn::Add(v, hn::Shuffle2301(v)));
+    return v;
+  }
+}
+template <class DI>
+HWY_INLINE hn::Vec<QuarterInt> GreaterHalves(DI di, hn::Vec<DI> v) {
+  if constexpr (hn::MaxLanes(DI()) > 4) {
+    const hn::Half<DI> dh;
+    return GreaterHalves(dh, hn::Max(hn::LowerHalf(dh, v), hn::UpperHalf(dh, v)));
+  } else {
+    return v;
   }
 }
 
-// As ladder::SquareSumReference and MagnitudeMaxReference.
-HWY_INLINE void MeasureRow(const float* row, uint32_t width, float* square_sum, float* magnitude_max) {
+// The sums of squares, folded to four lanes, and the largest magnitudes of one row.
+HWY_INLINE void FoldRow(const float* row, uint32_t width, hn::Vec<Quarter>* squares, hn::Vec<QuarterInt>* magnitudes) {
   const hn::ScalableTag<float> df;
   const hn::RebindToSigned<decltype(df)> di;
   constexpr size_t kLanes = hn::MaxLanes(df), kSums = 16 / kLanes;
@@ -88,8 +98,37 @@ HWY_INLINE void MeasureRow(const float* row, uint32_t width, float* square_sum, 
   }
   if constexpr (kSums == 4) sums[0] = hn::Add(sums[0], sums[2]), sums[1] = hn::Add(sums[1], sums[3]);
   if constexpr (kSums > 1) sums[0] = hn::Add(sums[0], sums[1]);
-  *square_sum = FoldedSum(df, sums[0]);
-  *magnitude_max = hn::GetLane(hn::BitCast(df, hn::MaxOfLanes(di, most)));
+  *squares = AddedHalves(df, sums[0]);
+  *magnitudes = GreaterHalves(di, most);
+}
+
+// As ladder::SquareSumReference and MagnitudeMaxReference, of `count` rows; four of each array may be written for the
+// last ones.
+HWY_INLINE void MeasureRows(const float* rows, uint32_t width, uint32_t count, float* square_sums,
+                            float* magnitude_maxima) {
+  const Quarter df;
+  const QuarterInt di;
+  for (uint32_t r = 0; r < count; r += 4) {
+    hn::Vec<Quarter> s[4];
+    hn::Vec<QuarterInt> m[4];
+    // What is left of the last four is measured again in place of rows that are not there.
+    for (uint32_t i = 0; i < 4; ++i) {
+      FoldRow(rows + size_t{HWY_MIN(r + i, count - 1)} * width, width, &s[i], &m[i]);
+    }
+    // Lanes 0 and 2, 1 and 3, of four rows side by side, and then those two.
+    const auto s01 = hn::Add(hn::InterleaveLower(df, s[0], s[1]), hn::InterleaveUpper(df, s[0], s[1]));
+    const auto s23 = hn::Add(hn::InterleaveLower(df, s[2], s[3]), hn::InterleaveUpper(df, s[2], s[3]));
+    const auto m01 = hn::Max(hn::InterleaveLower(di, m[0], m[1]), hn::InterleaveUpper(di, m[0], m[1]));
+    const auto m23 = hn::Max(hn::InterleaveLower(di, m[2], m[3]), hn::InterleaveUpper(di, m[2], m[3]));
+    hn::StoreU(hn::Add(hn::ConcatLowerLower(df, s23, s01), hn::ConcatUpperUpper(df, s23, s01)), df, square_sums + r);
+    const auto most = hn::Max(hn::ConcatLowerLower(di, m23, m01), hn::ConcatUpperUpper(di, m23, m01));
+    hn::StoreU(hn::BitCast(df, most), df, magnitude_maxima + r);
+  }
+}
+HWY_INLINE void MeasureRow(const float* row, uint32_t width, float* square_sum, float* magnitude_max) {
+  float sums[4], maxima[4];
+  MeasureRows(row, width, 1, sums, maxima);
+  *square_sum = sums[0], *magnitude_max = maxima[0];
 }
 
 template <class In>
@@ -216,12 +255,13 @@ HWY_INLINE uint8_t* WriteMetaRows(const RowBatch& rows, uint32_t count, MetaType
 // that fits its scale has more than 7373 steps.
 HWY_INLINE void StepsOfRow(const float* row, uint32_t width, float inverse, int16_t* steps) {
   const hn::ScalableTag<float> df;
-  const hn::RebindToUnsigned<decltype(df)> du;
-  const hn::Rebind<uint16_t, decltype(df)> du16;
+  const hn::Repartition<uint16_t, decltype(df)> du16;
   const auto factor = hn::Set(df, inverse), unit_one = hn::Set(df, 0x1.8p23f);
-  for (uint32_t c = 0; c < width; c += static_cast<uint32_t>(hn::Lanes(df))) {
-    const auto bits = hn::BitCast(du, hn::Add(hn::Mul(hn::Load(df, row + c), factor), unit_one));
-    hn::StoreU(hn::TruncateTo(du16, bits), du16, reinterpret_cast<uint16_t*>(steps + c));
+  const uint32_t lanes = static_cast<uint32_t>(hn::Lanes(df));
+  auto bits = [&](uint32_t c)
+                  HWY_ATTR { return hn::BitCast(du16, hn::Add(hn::Mul(hn::Load(df, row + c), factor), unit_one)); };
+  for (uint32_t c = 0; c < width; c += 2 * lanes) {
+    hn::Store(hn::ConcatEven(du16, bits(c + lanes), bits(c)), du16, reinterpret_cast<uint16_t*>(steps + c));
   }
 }
 
@@ -252,9 +292,7 @@ HWY_INLINE void EncodeLadderRows(In in, const EncodeTile& tile, const ladder::Ro
         for (size_t line = 0; line < width * sizeof(*source); line += 64) PrefetchAhead(source, line + kPrefetchBytes);
         SignAndRotate(in, source, width, rotation, channels, values.data() + size_t{r} * width);
       }
-      for (uint32_t r = 0; r < together; ++r) {
-        MeasureRow(values.data() + size_t{r} * width, width, &rows.square_sums[begun + r], &rows.magnitudes[begun + r]);
-      }
+      MeasureRows(values.data(), width, together, rows.square_sums + begun, rows.magnitudes + begun);
       if (tile.survey != nullptr) {
         const float most = MagnitudeMax(in, source - size_t{together} * width, size_t{together} * width);
         survey.non_finite |= !(most < std::numeric_limits<float>::infinity());
