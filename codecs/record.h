@@ -60,7 +60,8 @@ struct PartCoding {
   CodecId codec = CodecId::kNone;
   MetaType meta_type = MetaType::kNone;
   uint8_t flags = 0;
-  uint16_t group = 0;    // Values that share one scale and minimum; the last group of a row may be shorter.
+  // Values that share one scale and minimum, of kNuqChannel tokens that share outliers; a last group may be shorter.
+  uint16_t group = 0;
   uint8_t bits = 0;      // Of one code: 8, 4, 3 or 2 where the codec has a choice, else 0.
   uint8_t outliers = 0;  // Values kept exactly beside the codes, in thousandths of a vector: 0 to kOutliersMax.
   Digest artifact{};     // Zero where no artifact is used.

@@ -108,7 +108,7 @@ enum {
 typedef struct firn_coding {
   uint32_t codec;                /* 0: the ladder. */
   uint32_t code_bits;            /* Of one code, where the codec has a choice; else 0. */
-  uint32_t group;                /* 0 where the codec has no groups. */
+  uint32_t group;                /* Values of a scale, tokens of nuq_channel's outliers; 0: no groups. */
   uint32_t outliers;             /* In thousandths. */
   uint32_t flags;                /* FIRN_ROTATED | ... */
   const firn_artifact* artifact; /* Of one layer, or null. */

@@ -90,8 +90,9 @@ enum class Codec : uint16_t {
 // What is done to the values of a part before they are coded, and how they are coded.
 struct Coding {
   Codec codec = Codec::kLadder;
-  uint32_t bits = 0;                // 8, 4, 3 or 2 where the codec has a choice.
-  uint32_t group = 0;               // Values that share a scale; 0 where the codec has one of its own.
+  uint32_t bits = 0;  // 8, 4, 3 or 2 where the codec has a choice.
+  // Values that share a scale, of kNuqChannel tokens that share their outliers; 0 where the codec has one of its own.
+  uint32_t group = 0;
   uint32_t outliers_per_mille = 0;  // Values kept exactly beside the codes.
   bool symmetric = false;
   bool calibrated = false;
