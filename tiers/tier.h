@@ -69,6 +69,8 @@ struct CommitOptions {
   // Where the medium went away meanwhile (Unavailable), the draft comes back here before `done` is called: its runs are
   // still what they were filled with, so that they can go elsewhere. Null: it is dropped.
   std::shared_ptr<std::unique_ptr<Draft>> returned = nullptr;
+  // The tier's device mover filled the draft: its bytes are where they belong, and runs() mean nothing.
+  bool in_place = false;
 };
 
 struct TierUsage {

@@ -5,6 +5,7 @@
 #include "tests/fuzz/fuzz_target.h"
 #include "tiers/cold/index/index_rows.h"
 #include "tiers/cold/log/extent_format.h"
+#include "tiers/hot/protocol/messages.h"
 #include "tiers/store/namespace.h"
 
 namespace firn::fuzz {
@@ -134,10 +135,64 @@ std::vector<Bytes> RowSeeds() {
   return seeds;
 }
 
+// The first byte is the message's type. What parses is written as the same bytes, and no job names what is not there.
+void RunGpuMessage(ByteSpan input) {
+  if (input.empty()) return;
+  auto type = static_cast<gpu::MessageType>(input[0]);
+  auto message = gpu::ParseMessage(type, input.subspan(1));
+  if (!message.ok()) return;
+  FIRN_CHECK(gpu::TypeOf(*message) == type);
+  FIRN_CHECK(std::ranges::equal(gpu::SerializeMessage(*message), input.subspan(1)));
+  const auto* job = std::get_if<gpu::Job>(&*message);
+  if (job == nullptr) return;
+  gpu::SpaceBytes spaces{};
+  spaces[0] = 1 << 20, spaces[1] = 4096;
+  static_cast<void>(gpu::CheckJob(*job, spaces));
+  if (const auto* import = std::get_if<gpu::ImportJob>(&job->work)) {
+    std::vector<uint64_t> ends;
+    static_cast<void>(CheckDeviceRows(import->from, SomeFacts().Shape(16), 2, &ends));
+  }
+}
+
+std::vector<Bytes> GpuSeeds() {
+  DeviceRows rows;
+  rows.memory = {DeviceHandle{1}, DeviceHandle{2}};
+  rows.event = DeviceHandle{3};
+  for (DevicePart& part : rows.parts) {
+    part = {{{0, 0}, {1, 64}, {0, 128}, {1, 192}}, {5}, 16, 4096, 256, 128};
+  }
+  gpu::RecodeJob recode;
+  recode.source_header = recode.target_header = {1, 2, 3};
+  recode.source[10] = recode.target[4] = {{0, 4096, 64}};
+  gpu::ImportJob import{{1, 2}, rows, {}};
+  import.target[10] = {{0, 0, 4096}};
+  gpu::ExportJob out{{3}, {}, rows};
+  out.source[0] = {{1, 8, 8}, {0, 16, 8}};
+  std::vector<gpu::Message> messages = {gpu::Hello{},
+                                        gpu::Ready{.device = "a GPU"},
+                                        gpu::MapRegion{1, 4096, 4096},
+                                        gpu::RegionUsable{1, 4096},
+                                        gpu::ArtifactData{{1, 2, 3}},
+                                        gpu::Job{1, gpu::Lane::kServe, gpu::CopyJob{{{0, 0, 8}}, {{1, 0, 8}}}},
+                                        gpu::Job{2, gpu::Lane::kDemote, recode},
+                                        gpu::Job{3, gpu::Lane::kImport, import},
+                                        gpu::Job{4, gpu::Lane::kServe, out},
+                                        gpu::JobDone{1, absl::InternalError("x"), {1}},
+                                        gpu::Fatal{700, "x"}};
+  std::vector<Bytes> seeds;
+  for (const gpu::Message& message : messages) {
+    Bytes bytes = gpu::SerializeMessage(message);
+    bytes.insert(bytes.begin(), static_cast<uint8_t>(gpu::TypeOf(message)));
+    seeds.push_back(std::move(bytes));
+  }
+  return seeds;
+}
+
 }  // namespace
 
 std::vector<Target> StoreTargets() {
   std::vector<Target> targets;
+  targets.push_back({"messages of GPU children", RunGpuMessage, GpuSeeds(), nullptr});
   targets.push_back({"namespace",
                      RunNamespace,
                      {SerializeNamespace(SomeFacts(), {}), SerializeNamespace(SomeFacts(), SomePlan())},

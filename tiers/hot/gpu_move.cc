@@ -6,7 +6,6 @@
 namespace firn {
 
 void GpuTier::Import(Draft* draft, const RecordHeader& planned, const DeviceRows& rows, ImportDone done) {
-  auto* gpu_draft = static_cast<GpuDraft*>(draft);
   auto header = std::make_shared<RecordHeader>(planned);
   absl::Status checked = CheckDeviceRows(rows, planned.shape, DTypeBytes(planned.dtype), nullptr);
   if (checked.ok() && !rows.has_event()) {
@@ -15,7 +14,7 @@ void GpuTier::Import(Draft* draft, const RecordHeader& planned, const DeviceRows
   if (!checked.ok()) return done(checked);
   MakeRoomForChecks(header.get());
   // The record keeps its extents until the child has answered, whatever becomes of the draft.
-  std::shared_ptr<Record> record = gpu_draft->record;
+  std::shared_ptr<Record> record = static_cast<GpuDraft*>(draft)->record;
   gpu::ImportJob job;
   job.header = SerializeHeader(*header);
   job.from = rows;
@@ -23,7 +22,6 @@ void GpuTier::Import(Draft* draft, const RecordHeader& planned, const DeviceRows
     if (record->runs[i].bytes > 0)
       job.target[i].push_back({gpu::kPoolSpace, record->runs[i].offset, record->runs[i].bytes});
   }
-  gpu_draft->imported = true;
   link_->Run(record->pool->epoch, gpu::Lane::kImport, std::move(job), {},
              [executor = options_.executor, record, header,
               done = std::move(done)](absl::StatusOr<std::vector<uint8_t>> answer) mutable {
@@ -119,8 +117,12 @@ void GpuTier::Export(const EncodedBlock& block, CopyPtr copy, const ArtifactSour
     options_.executor->Post([this, block = std::move(block), copy = std::move(copy), staged = std::move(staged),
                              rows = std::move(rows), &artifacts, done = std::move(done),
                              status = answer.status()]() mutable {
-      bool by_hand = absl::IsUnimplemented(status) && copy == nullptr &&
-                     FamilyOf(block.header->CodingOf(Part::kV).codec) != CodecFamily::kSource;
+      bool coded = false;
+      for (Part part : kParts) {
+        CodecFamily family = FamilyOf(block.header->CodingOf(part).codec);
+        coded = coded || family == CodecFamily::kCodes || family == CodecFamily::kNested;
+      }
+      bool by_hand = absl::IsUnimplemented(status) && copy == nullptr && coded;
       if (!by_hand) return done(status);
       staged = {};
       auto decoded = StageDecoded(block, artifacts);

@@ -199,7 +199,7 @@ void GpuTier::CommitImpl(std::unique_ptr<Draft> draft, std::shared_ptr<const Rec
   std::unique_ptr<GpuDraft> filled(static_cast<GpuDraft*>(draft.release()));
   for (uint32_t i = 0; i < kRunIds; ++i) FIRN_CHECK(header->runs[i].bytes == filled->layout().run_bytes[i]);
   gpu::CopyJob job;
-  for (uint32_t i = 0; i < kRunIds && !filled->imported; ++i) {
+  for (uint32_t i = 0; i < kRunIds && !commit.in_place; ++i) {
     const Record::Run& run = filled->record->runs[i];
     if (run.bytes == 0) continue;
     bool located = PlacesOf(
@@ -217,7 +217,7 @@ void GpuTier::CommitImpl(std::unique_ptr<Draft> draft, std::shared_ptr<const Rec
       if (!status.ok()) {
         // Where it was filled by reference, what it refers to is its caller's.
         bool comes_back =
-            returned != nullptr && absl::IsUnavailable(status) && filled->source.header == nullptr && !filled->imported;
+            returned != nullptr && absl::IsUnavailable(status) && filled->source.header == nullptr;
         if (comes_back) *returned = std::move(filled);
         filled.reset();
         return done(status);

@@ -106,8 +106,7 @@ class GpuTier::GpuDraft final : public Draft {
   ~GpuDraft() override { staging_->Abort(staged_); }
 
   const std::shared_ptr<Record> record;
-  EncodedBlock source;    // Where it is filled from memory that the child has mapped.
-  bool imported = false;  // The extents have its bytes already.
+  EncodedBlock source;  // Where it is filled from memory that the child has mapped.
 
  private:
   const std::shared_ptr<Arena> staging_;

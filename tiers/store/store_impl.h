@@ -334,8 +334,9 @@ class StoreImpl final : public Store, public PolicyView {
   // Writes what was committed under another generation once more, under the put's own.
   void CommitRenewed(std::shared_ptr<class InFlightPutImpl> put, std::shared_ptr<const RecordHeader> header,
                      CopyPtr copy, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);
+  // `in_place`: a device mover filled the draft.
   void CommitEntry(std::shared_ptr<class InFlightPutImpl> put, std::unique_ptr<Draft> draft,
-                   std::shared_ptr<const RecordHeader> header,
+                   std::shared_ptr<const RecordHeader> header, bool in_place,
                    absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);
   // The tier that a put was to enter went away with it: the next one takes what was filled.
   void EnterElsewhere(std::shared_ptr<class InFlightPutImpl> put, std::unique_ptr<Draft> draft,

@@ -444,7 +444,9 @@ void StoreImpl::FailMove(std::shared_ptr<Move> move, absl::Status status) {
     bool full = status.code() == absl::StatusCode::kResourceExhausted;
     // A log makes its own room: what it keeps free is its affair.
     if (full && !options_.tiers[move->to].tier->persistent()) {
-      RaiseDemandLocked(move->to, move->block.Layout(move->block.present).TotalBytes());
+      // Where its tier was to re-code it nothing was read: no more than what it takes there.
+      uint64_t read = move->block.Layout(move->block.present).TotalBytes();
+      RaiseDemandLocked(move->to, read > 0 ? read : move->source->StoredBytes());
     }
     // A memory tier that was full makes room at once; one that is full again and again, and any log, gets time.
     to.full_in_a_row = full ? to.full_in_a_row + 1 : 0;

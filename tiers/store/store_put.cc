@@ -276,7 +276,7 @@ void StoreImpl::CommitPut(std::unique_ptr<InFlightPut> put, absl::AnyInvocable<v
                        std::move(done));
       }
       std::unique_ptr<Draft> draft = std::move(put->draft());
-      return CommitEntry(std::move(put), std::move(draft), std::move(imported), std::move(done));
+      return CommitEntry(std::move(put), std::move(draft), std::move(imported), true, std::move(done));
     }
     auto header = std::make_shared<RecordHeader>(put->plan().header);
     EncodedBlock view = put->View(header);
@@ -286,7 +286,7 @@ void StoreImpl::CommitPut(std::unique_ptr<InFlightPut> put, absl::AnyInvocable<v
                             std::move(done));
     }
     std::unique_ptr<Draft> draft = std::move(put->draft());
-    CommitEntry(std::move(put), std::move(draft), std::move(header), std::move(done));
+    CommitEntry(std::move(put), std::move(draft), std::move(header), false, std::move(done));
   });
 }
 
@@ -319,7 +319,7 @@ void StoreImpl::EncodeForEntry(std::shared_ptr<InFlightPutImpl> put, std::shared
     return Pump();
   }
   if (!draft.ok()) return FailPut(draft.status(), std::move(done));
-  CommitEntry(std::move(put), *std::move(draft), std::move(encoded), std::move(done));
+  CommitEntry(std::move(put), *std::move(draft), std::move(encoded), false, std::move(done));
 }
 
 bool StoreImpl::RenewIfAloneLocked(InFlightPutImpl& put) {
@@ -348,7 +348,7 @@ void StoreImpl::CommitRenewed(std::shared_ptr<InFlightPutImpl> put, std::shared_
               }
               ComputeChecks(renewed.get(), renewed->encoded, runs);
               *old = {};
-              CommitEntry(std::move(put), *std::move(draft), std::move(renewed), std::move(done));
+              CommitEntry(std::move(put), *std::move(draft), std::move(renewed), false, std::move(done));
             });
 }
 
@@ -361,10 +361,11 @@ void StoreImpl::FailPut(absl::Status status, absl::AnyInvocable<void(absl::Statu
 }
 
 void StoreImpl::CommitEntry(std::shared_ptr<InFlightPutImpl> put, std::unique_ptr<Draft> draft,
-                            std::shared_ptr<const RecordHeader> header,
+                            std::shared_ptr<const RecordHeader> header, bool in_place,
                             absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) {
   CommitOptions commit;
   commit.returned = std::make_shared<std::unique_ptr<Draft>>();
+  commit.in_place = in_place;
   options_.tiers[put->tier()].tier->Commit(
       std::move(draft), header, commit,
       [this, put, header, returned = commit.returned, done = std::move(done)](absl::StatusOr<CopyPtr> copy) mutable {

@@ -236,6 +236,7 @@ absl::StatusOr<Message> ParseJobDone(Parser in) {
     in.Fail(InvalidArgument("a status of code {}", code));
   }
   std::string text = in.Text();
+  if (code == 0 && !text.empty()) in.Fail(InvalidArgument("a success that says \"{}\"", text));
   done.status = absl::Status(static_cast<absl::StatusCode>(code), text);
   done.payload = in.Blob(kRecordHeaderBytesMax, "an answer");
   return in.End(std::move(done));
