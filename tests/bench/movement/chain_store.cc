@@ -6,11 +6,11 @@
 #include <cstring>
 #include <future>
 #include <mutex>
-#include <random>
 
 #include "base/status.h"
 #include "base/units.h"
 #include "codecs/block_codec.h"
+#include "tests/bench/support/values.h"
 
 namespace firn::bench {
 namespace {
@@ -25,18 +25,6 @@ TierSettings TierOf(const char* name, Medium medium, uint64_t capacity, Precisio
   tier.least = {least, least};
   tier.path = path;
   return tier;
-}
-
-// FP16 numbers around zero, of the size that keys and values have.
-std::vector<uint8_t> RandomValues(uint64_t bytes) {
-  std::vector<uint8_t> out(bytes);
-  std::mt19937_64 random(7);
-  for (uint64_t i = 0; i + 8 <= bytes; i += 8) {
-    uint64_t bits = random();
-    StoreLe<uint64_t>(&out[i],
-                      (bits & 0x8FFF8FFF8FFF8FFFull) | 0x2000200020002000ull | ((bits >> 3) & 0x0C000C000C000C00ull));
-  }
-  return out;
 }
 
 // Waits for one completion.
