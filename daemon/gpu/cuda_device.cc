@@ -2,8 +2,10 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <thread>
 
 #include "base/status.h"
 #include "daemon/gpu/cuda_check.h"
@@ -15,6 +17,8 @@ namespace {
 
 // What is left to others on the GPU, when it has less than was asked for.
 constexpr uint64_t kLeftBytes = uint64_t{512} << 20;
+// Each finishes 10,000 blocks a second and more.
+constexpr size_t kFinishersMax = 6;
 constexpr uint64_t kPoolGranuleBytes = uint64_t{2} << 20;
 
 class CudaDevice final : public Device {
@@ -88,6 +92,7 @@ absl::StatusOr<Ready> CudaDevice::Open(const Hello& hello, const ArtifactSource*
   ready.device = properties.name;
   ready.device_bytes = properties.totalGlobalMem;
   // Scratch before the pool: a pool that cannot be moved out of is of no use.
+  options.finishers = std::clamp<size_t>(std::thread::hardware_concurrency() / 2, 1, kFinishersMax);
   int least = 0, greatest = 0;
   FIRN_RETURN_IF_ERROR(CudaStatus(cudaDeviceGetStreamPriorityRange(&least, &greatest), "ask for priorities"));
   void* reserve = nullptr;  // Of what the lanes take.

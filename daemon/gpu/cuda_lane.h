@@ -1,11 +1,14 @@
-// One lane of a GPU: jobs in order, enqueued by one thread and answered by another.
+// One lane of a GPU: jobs in order, enqueued by one thread and waited for by another.
 //
+// Copies that wait are enqueued together, and so are recodings that are alike. What a recoding leaves to the processor,
+// above all the errors of some hundred rows a block, is done by some threads more, so that the GPU is not kept waiting.
 // Threads: Add from any; everything else on the lane's own. Ownership: stops its threads when destroyed; what is
 // enqueued is waited for. Errors: a job's own go into its answer; `on_fatal` gets what ends the context, once.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -14,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/executor.h"
 #include "daemon/gpu/recode_batch.h"
 #include "tiers/hot/child/device.h"
 
@@ -26,14 +30,18 @@ struct LaneOptions {
   const RegisteredRegions* regions = nullptr;
   const ArtifactSource* artifacts = nullptr;
   uint64_t slot_bytes = 0;  // Of scratch, for each of kSlots batches; 0: the lane only copies.
+  size_t finishers = 1;     // Threads that finish recodings.
   Device::Events events;
   std::function<bool()> faulty;  // Asked for every job: true has it read where nothing is.
 };
 
 class CudaLane {
  public:
-  static constexpr size_t kSlots = 2;
+  // One batch is coded and one leaves, while the processor finishes a third.
+  static constexpr size_t kSlots = 3;
   static constexpr size_t kCopiesInFlightMax = 64;
+  // Copies are answered together: few enough bytes that nobody waits long for the others'.
+  static constexpr uint64_t kTogetherBytesMax = uint64_t{8} << 20;
 
   static absl::StatusOr<std::unique_ptr<CudaLane>> Create(LaneOptions options);
   ~CudaLane();
@@ -43,7 +51,8 @@ class CudaLane {
   // Enqueued, and not yet answered.
   struct Flight {
     std::vector<uint64_t> ids;
-    absl::Status refused;  // Nothing was enqueued.
+    std::atomic<size_t> unfinished{0};  // Blocks of `batch`.
+    absl::Status refused;               // Nothing was enqueued.
     cudaEvent_t done = nullptr;
     std::unique_ptr<RecodeBatch> batch;
     ScratchSlot* slot = nullptr;
@@ -52,19 +61,21 @@ class CudaLane {
   explicit CudaLane(LaneOptions options) : options_(std::move(options)) {}
   void IssueLoop();
   void AnswerLoop();
-  void IssueCopy(const Job& job);
+  void IssueCopies(Job first);
   void IssueRecodes(Job first);
   // The recodings that wait behind `first` and are like it, `limit` at most with it.
   std::vector<RecodeTask> TakeAlike(RecodeTask first, size_t limit);
-  absl::Status EnqueueCopy(const CopyJob& job);
-  void Fly(Flight flight);
+  void Fly(std::shared_ptr<Flight> flight);
+  void Finish(const std::shared_ptr<Flight>& flight);
+  // The flight's slot or event may be used again.
+  void Land(const Flight& flight);
   ScratchSlot* TakeSlot();
   cudaEvent_t TakeEvent();
   // Says so and ends the lane's work where the error ends the context.
   bool Lost(cudaError_t error, const char* what);
 
   const LaneOptions options_;
-  cudaStream_t work_ = nullptr, out_ = nullptr;
+  cudaStream_t out_ = nullptr;
   TransformCache transforms_;  // Of the issuing thread.
   std::vector<std::unique_ptr<ScratchSlot>> slots_;
 
@@ -72,11 +83,12 @@ class CudaLane {
   std::condition_variable changed_;
   // Guarded by mu_.
   std::deque<Job> jobs_;
-  std::deque<Flight> flights_;
+  std::deque<std::shared_ptr<Flight>> flights_;
   std::vector<ScratchSlot*> free_slots_;
   std::vector<cudaEvent_t> free_events_;
   bool stopping_ = false, issued_all_ = false, lost_ = false;
   std::thread issuer_, answerer_;
+  std::unique_ptr<ThreadPoolExecutor> finishers_;
 };
 
 }  // namespace firn::gpu

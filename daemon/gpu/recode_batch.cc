@@ -75,7 +75,13 @@ size_t RecodeBatch::BlocksThatFit(const RecodeTask& task, const ScratchSlot& slo
     if (SameCoding(source, target, part)) continue;
     *why = CheckKernel(source, target, part);
     if (!why->ok()) return 0;
-    rows += uint64_t{256} * target.shape.part(part).width * DTypeBytes(target.dtype);
+    if (target.shape.part(part).width == 0) continue;
+    auto sampled = SampledErrors::Create(std::make_shared<const RecordHeader>(target), part);
+    if (!sampled.ok()) {
+      *why = sampled.status();
+      return 0;
+    }
+    rows += sampled->rows() * target.shape.part(part).width * DTypeBytes(target.dtype) + kAlignment;
   }
   for (uint32_t i = 0; i < kRunIds; ++i) {
     if (coded.Has(i)) block_bytes += Aligned(target.runs[i].bytes);
@@ -110,12 +116,11 @@ absl::Status RecodeBatch::PlanParts(TransformCache* transforms) {
     coded.part = part;
     FIRN_ASSIGN_OR_RETURN(coded.transform, transforms->Get(target().CodingOf(part), target().shape.part(part),
                                                            target().identity.shard, *artifacts_));
-    for (const RecodeTask& task : tasks_) {
-      auto header = std::make_shared<const RecordHeader>(task.recoding.target);
-      FIRN_ASSIGN_OR_RETURN(SampledErrors sampled, SampledErrors::Create(std::move(header), part));
-      coded.sampled_bytes = sampled.rows() * target().shape.part(part).width * DTypeBytes(target().dtype);
-      coded.sampled.push_back(std::move(sampled));
-    }
+    auto header = std::make_shared<const RecordHeader>(target());
+    FIRN_ASSIGN_OR_RETURN(SampledErrors sampled, SampledErrors::Create(std::move(header), part));
+    coded.sampled_rows = sampled.rows();
+    coded.row_stride = sampled.stride();
+    coded.sampled_bytes = sampled.rows() * target().shape.part(part).width * DTypeBytes(target().dtype);
     FIRN_RETURN_IF_ERROR(Reserve(4 * tasks_.size(), &parameter_bytes_, &coded.pages_at, "page numbers"));
     FIRN_RETURN_IF_ERROR(Reserve(coded.sampled_bytes * tasks_.size(), &row_bytes_, &coded.rows_at, "sampled rows"));
     auto* pages = reinterpret_cast<uint32_t*>(slot_->host_parameters() + coded.pages_at);
@@ -166,47 +171,62 @@ absl::Status RecodeBatch::PlanChecks() {
 }
 
 absl::Status RecodeBatch::Enqueue(std::vector<RecodeTask> tasks, ScratchSlot* slot, TransformCache* transforms,
-                                  cudaStream_t work, cudaStream_t out) {
+                                  cudaStream_t out) {
   tasks_ = std::move(tasks);
   slot_ = slot;
+  cudaStream_t work = slot->work();
   FIRN_RETURN_IF_ERROR(PlanParts(transforms));
   FIRN_RETURN_IF_ERROR(PlanChecks());
   FIRN_RETURN_IF_ERROR(CudaStatus(
       cudaMemcpyAsync(slot->parameters(), slot->host_parameters(), parameter_bytes_, cudaMemcpyHostToDevice, work),
       "copy parameters"));
   FIRN_RETURN_IF_ERROR(CudaStatus(cudaMemsetAsync(slot->results(), 0, 4 * tasks_.size(), work), "clear surveys"));
-  FIRN_RETURN_IF_ERROR(EnqueueChecks(/*of_source=*/true, work));
-  FIRN_RETURN_IF_ERROR(EnqueueParts(work));
-  FIRN_RETURN_IF_ERROR(EnqueueChecks(/*of_source=*/false, work));
+  FIRN_RETURN_IF_ERROR(CudaStatus(cudaEventRecord(slot->ready(), work), "record an event"));
+  FIRN_RETURN_IF_ERROR(EnqueueParts());
   FIRN_RETURN_IF_ERROR(CudaStatus(cudaEventRecord(slot->coded(), work), "record an event"));
+  // What only reads the source runs beside the coding, as far as there is room.
+  FIRN_RETURN_IF_ERROR(slot->AsideAfter(slot->ready()));
+  CopyList to_host(pool_, regions_);
+  FIRN_RETURN_IF_ERROR(EnqueueSamples(&to_host));
+  FIRN_RETURN_IF_ERROR(EnqueueChecks(/*of_source=*/true));
+  FIRN_RETURN_IF_ERROR(slot->AsideAfter(slot->coded()));
+  FIRN_RETURN_IF_ERROR(EnqueueChecks(/*of_source=*/false));
   FIRN_RETURN_IF_ERROR(CudaStatus(cudaStreamWaitEvent(out, slot->coded(), 0), "wait for an event"));
-  FIRN_RETURN_IF_ERROR(
-      CudaStatus(cudaMemcpyAsync(slot->host_results(), slot->results(), result_bytes_, cudaMemcpyDeviceToHost, out),
-                 "copy results"));
-  FIRN_RETURN_IF_ERROR(EnqueueSamples(out));
   FIRN_RETURN_IF_ERROR(EnqueueRuns(out));
+  FIRN_RETURN_IF_ERROR(slot->Join(out));
+  to_host.AddPinned(slot->results(), slot->host_results(), result_bytes_);
+  if (target().exact_tokens == 0) to_host.AddPinned(slot->rows(), slot->host_rows(), row_bytes_);
+  FIRN_RETURN_IF_ERROR(to_host.Enqueue(out));
   return CudaStatus(cudaEventRecord(slot->done(), out), "record an event");
 }
 
-absl::Status RecodeBatch::EnqueueParts(cudaStream_t work) {
+// The source values of a part, all heads of all layers.
+kernels::RowsView RecodeBatch::RowsOf(const CodedPart& coded) const {
+  const PartShape shape = target().shape.part(coded.part);
+  kernels::RowsView rows;
+  rows.base = pool_;
+  rows.pages = reinterpret_cast<const uint32_t*>(slot_->parameters() + coded.pages_at);
+  rows.page_stride = static_cast<int64_t>(kExtentGranuleBytes / DTypeBytes(target().dtype));
+  if (tasks_.size() == 1) {
+    // One block needs no look-up.
+    rows.base = pool_ + tasks_[0].job.source[RunIndex(RunKind::kWhole, coded.part)][0].offset;
+    rows.pages = nullptr;
+    rows.page_stride = static_cast<int64_t>(shape.values());
+  }
+  rows.page_tokens = shape.tokens;
+  rows.token_stride = shape.width;
+  rows.head_stride = int64_t{shape.tokens} * shape.width;
+  rows.layer_stride = rows.head_stride * shape.heads;
+  return rows;
+}
+
+absl::Status RecodeBatch::EnqueueParts() {
+  cudaStream_t work = slot_->work();
   for (const CodedPart& coded : parts_) {
     const PartShape shape = target().shape.part(coded.part);
     const PartCoding& coding = target().CodingOf(coded.part);
-    kernels::RowsView rows;
-    rows.base = pool_;
-    rows.pages = reinterpret_cast<const uint32_t*>(slot_->parameters() + coded.pages_at);
-    rows.page_stride = static_cast<int64_t>(kExtentGranuleBytes / DTypeBytes(target().dtype));
-    if (tasks_.size() == 1) {
-      // One block needs no look-up.
-      rows.base = pool_ + tasks_[0].job.source[RunIndex(RunKind::kWhole, coded.part)][0].offset;
-      rows.pages = nullptr;
-      rows.page_stride = static_cast<int64_t>(shape.values());
-    }
-    rows.page_tokens = shape.tokens;
+    kernels::RowsView rows = RowsOf(coded);
     rows.first_token = target().exact_tokens;
-    rows.token_stride = shape.width;
-    rows.head_stride = int64_t{shape.tokens} * shape.width;
-    rows.layer_stride = rows.head_stride * shape.heads;
     auto run = [&](RunKind kind) {
       uint32_t index = RunIndex(kind, coded.part);
       kernels::RunView view;
@@ -261,7 +281,8 @@ absl::Status RecodeBatch::EnqueueParts(cudaStream_t work) {
   return absl::OkStatus();
 }
 
-absl::Status RecodeBatch::EnqueueChecks(bool of_source, cudaStream_t work) {
+absl::Status RecodeBatch::EnqueueChecks(bool of_source) {
+  size_t launched = 0;
   for (const CheckedRun& run : checked_) {
     if (run.of_source != of_source) continue;
     kernels::ChecksumJob job;
@@ -271,53 +292,48 @@ absl::Status RecodeBatch::EnqueueChecks(bool of_source, cudaStream_t work) {
     job.run.block_bases = reinterpret_cast<uint8_t* const*>(slot_->parameters() + run.bases_at);
     job.seeds = reinterpret_cast<const uint64_t*>(slot_->parameters() + run.seeds_at);
     job.checks = reinterpret_cast<uint64_t*>(slot_->results() + run.results_at);
-    FIRN_RETURN_IF_ERROR(kernels::ChecksumRuns(job, work));
+    FIRN_RETURN_IF_ERROR(kernels::ChecksumRuns(job, slot_->aside(launched++)));
   }
   return absl::OkStatus();
 }
 
-absl::Status RecodeBatch::EnqueueSamples(cudaStream_t out) {
+absl::Status RecodeBatch::EnqueueSamples(CopyList* to_host) {
   for (const CodedPart& coded : parts_) {
+    if (coded.sampled_rows == 0) continue;
     const PartShape shape = target().shape.part(coded.part);
-    const uint64_t row_bytes = uint64_t{shape.width} * DTypeBytes(target().dtype);
     const uint32_t exact = target().exact_tokens, coded_tokens = shape.tokens - exact;
+    if (exact == 0) {
+      // Evenly apart: as if they were the tokens of one head.
+      kernels::GatherJob gather;
+      gather.blocks = static_cast<uint32_t>(tasks_.size()), gather.layers = gather.heads = 1,
+      gather.width = shape.width;
+      gather.tokens = gather.block_tokens = static_cast<uint32_t>(coded.sampled_rows);
+      gather.value_bytes = DTypeBytes(target().dtype);
+      gather.rows = RowsOf(coded);
+      gather.rows.page_tokens = gather.tokens;
+      gather.rows.token_stride = static_cast<int64_t>(coded.row_stride * shape.width);
+      gather.rows.head_stride = gather.rows.layer_stride = gather.rows.token_stride * gather.tokens;
+      gather.run.base = slot_->rows() + coded.rows_at;
+      gather.run.block_stride = coded.sampled_bytes;
+      FIRN_RETURN_IF_ERROR(kernels::GatherRows(gather, slot_->aside(ScratchSlot::kAside - 1)));
+      continue;
+    }
+    const uint64_t row_bytes = uint64_t{shape.width} * DTypeBytes(target().dtype);
     for (size_t b = 0; b < tasks_.size(); ++b) {
       const uint8_t* from = pool_ + tasks_[b].job.source[RunIndex(RunKind::kWhole, coded.part)][0].offset;
       uint8_t* to = slot_->host_rows() + coded.rows_at + b * coded.sampled_bytes;
-      const SampledErrors& sampled = coded.sampled[b];
-      if (sampled.rows() == 0) continue;
-      if (exact == 0) {
-        FIRN_RETURN_IF_ERROR(CudaStatus(cudaMemcpy2DAsync(to, row_bytes, from, sampled.stride() * row_bytes, row_bytes,
-                                                          sampled.rows(), cudaMemcpyDeviceToHost, out),
-                                        "copy sampled rows"));
-        continue;
-      }
-      for (uint64_t i = 0; i < sampled.rows(); ++i) {
-        uint64_t row = i * sampled.stride();
+      for (uint64_t i = 0; i < coded.sampled_rows; ++i) {
+        uint64_t row = i * coded.row_stride;
         uint64_t canonical = row / coded_tokens * shape.tokens + exact + row % coded_tokens;
-        FIRN_RETURN_IF_ERROR(CudaStatus(
-            cudaMemcpyAsync(to + i * row_bytes, from + canonical * row_bytes, row_bytes, cudaMemcpyDeviceToHost, out),
-            "copy a sampled row"));
+        to_host->AddPinned(from + canonical * row_bytes, to + i * row_bytes, row_bytes);
       }
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status RecodeBatch::CopyOut(const uint8_t* from, const std::vector<Place>& places, cudaStream_t out) {
-  for (const Place& place : places) {
-    for (uint64_t done = 0; done < place.bytes;) {
-      uint64_t bytes = RegisteredRegions::Split(place.offset + done, place.bytes - done);
-      uint8_t* to = regions_->base(place.space) + place.offset + done;
-      FIRN_RETURN_IF_ERROR(CudaStatus(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, out), "copy codes out"));
-      from += bytes;
-      done += bytes;
     }
   }
   return absl::OkStatus();
 }
 
 absl::Status RecodeBatch::EnqueueRuns(cudaStream_t out) {
+  CopyList codes(pool_, regions_);
   for (size_t b = 0; b < tasks_.size(); ++b) {
     const RecodeJob& job = tasks_[b].job;
     for (uint32_t i = 0; i < kRunIds; ++i) {
@@ -325,14 +341,13 @@ absl::Status RecodeBatch::EnqueueRuns(cudaStream_t out) {
       if (!IsCoded(i) && (job.source[i].size() != 1 || source().runs[i].bytes != target().runs[i].bytes)) {
         return InvalidArgument("a run that is kept and does not lie in one extent of the pool");
       }
-      const uint8_t* from = IsCoded(i) ? Codes(i, b) : pool_ + job.source[i][0].offset;
-      FIRN_RETURN_IF_ERROR(CopyOut(from, job.target[i], out));
+      codes.AddOut(IsCoded(i) ? Codes(i, b) : pool_ + job.source[i][0].offset, job.target[i]);
     }
   }
-  return absl::OkStatus();
+  return codes.Enqueue(out);
 }
 
-absl::StatusOr<std::vector<uint8_t>> RecodeBatch::FinishBlock(size_t block) {
+absl::StatusOr<std::vector<uint8_t>> RecodeBatch::FinishBlock(size_t block) const {
   const Recoding& recoding = tasks_[block].recoding;
   auto header = std::make_shared<RecordHeader>(recoding.target);
   for (const CheckedRun& run : checked_) {
@@ -359,20 +374,17 @@ absl::StatusOr<std::vector<uint8_t>> RecodeBatch::FinishBlock(size_t block) {
   encoded.present = header->encoded;
   for (const CodedPart& coded : parts_) {
     ByteSpan rows(slot_->host_rows() + coded.rows_at + block * coded.sampled_bytes, coded.sampled_bytes);
-    FIRN_ASSIGN_OR_RETURN(header->errors[static_cast<size_t>(coded.part)],
-                          coded.sampled[block].Measure(rows, encoded, *artifacts_));
+    FIRN_ASSIGN_OR_RETURN(SampledErrors sampled, SampledErrors::Create(header, coded.part));
+    FIRN_ASSIGN_OR_RETURN(header->errors[static_cast<size_t>(coded.part)], sampled.Measure(rows, encoded, *artifacts_));
   }
   return SerializeHeader(*header);
 }
 
-std::vector<JobDone> RecodeBatch::Finish() {
-  std::vector<JobDone> answers;
-  for (size_t b = 0; b < tasks_.size(); ++b) {
-    auto payload = FinishBlock(b);
-    answers.push_back({tasks_[b].id, payload.status(), {}});
-    if (payload.ok()) answers.back().payload = *std::move(payload);
-  }
-  return answers;
+JobDone RecodeBatch::Finish(size_t block) const {
+  auto payload = FinishBlock(block);
+  JobDone answer{tasks_[block].id, payload.status(), {}};
+  if (payload.ok()) answer.payload = *std::move(payload);
+  return answer;
 }
 
 }  // namespace firn::gpu

@@ -2,9 +2,10 @@
 // by the copy engine.
 //
 // What comes out equals codecs/ byte for byte, header included: checks are summed on the GPU, errors are those of the
-// rows that the host's encoder compares too. Use: Plan, Enqueue, wait for slot->done(), Finish. Threads: one at a time.
-// Errors of Plan: Unimplemented where there is no kernel for a coding. A batch's jobs share their fate up to Enqueue;
-// afterwards each has its own.
+// rows that the host's encoder compares too. Use: Enqueue, wait for slot->done(), Finish of every block. Threads: one
+// at a time, but Finish, which any may call, one for each block. Errors of Enqueue: Unimplemented where there is no
+// kernel for a coding; a batch's jobs share their fate so far, and in Finish each has its own. Stream behaviour:
+// Enqueue enqueues. Codes leave as soon as they are there; checks are summed beside that.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "codecs/block/sampled_errors.h"
+#include "daemon/gpu/copy_list.h"
 #include "daemon/gpu/registered_regions.h"
 #include "daemon/gpu/scratch_slot.h"
 #include "daemon/gpu/transform_cache.h"
@@ -39,9 +41,9 @@ class RecodeBatch {
   // How many blocks like this one a slot has room for; 0: not even one, or there is no kernel (`*why`).
   static size_t BlocksThatFit(const RecodeTask& task, const ScratchSlot& slot, absl::Status* why);
 
-  absl::Status Enqueue(std::vector<RecodeTask> tasks, ScratchSlot* slot, TransformCache* transforms, cudaStream_t work,
-                       cudaStream_t out);
-  std::vector<JobDone> Finish();
+  // `out` gets the copies to the host.
+  absl::Status Enqueue(std::vector<RecodeTask> tasks, ScratchSlot* slot, TransformCache* transforms, cudaStream_t out);
+  JobDone Finish(size_t block) const;
   const std::vector<RecodeTask>& tasks() const { return tasks_; }
 
  private:
@@ -56,21 +58,22 @@ class RecodeBatch {
   struct CodedPart {
     Part part = Part::kK;
     std::shared_ptr<const DeviceTransform> transform;
-    std::vector<SampledErrors> sampled;  // One a block.
-    uint64_t pages_at = 0;               // In the parameters.
-    uint64_t rows_at = 0;                // Of the sampled rows of the first block; those of the others follow.
-    uint64_t sampled_bytes = 0;          // A block.
+    uint64_t pages_at = 0;                      // In the parameters.
+    uint64_t sampled_rows = 0, row_stride = 1;  // Of each block.
+    uint64_t rows_at = 0;                       // Of the sampled rows of the first block; those of the others follow.
+    uint64_t sampled_bytes = 0;                 // A block.
   };
 
   absl::Status PlanParts(TransformCache* transforms);
   absl::Status PlanChecks();
   absl::Status Reserve(uint64_t bytes, uint64_t* used, uint64_t* at, const char* what) const;
-  absl::Status EnqueueParts(cudaStream_t work);
-  absl::Status EnqueueChecks(bool of_source, cudaStream_t work);
-  absl::Status EnqueueSamples(cudaStream_t out);
+  kernels::RowsView RowsOf(const CodedPart& coded) const;
+  absl::Status EnqueueParts();
+  absl::Status EnqueueChecks(bool of_source);
+  // Sampled rows into scratch; with exact tokens in between, straight to the host.
+  absl::Status EnqueueSamples(CopyList* to_host);
   absl::Status EnqueueRuns(cudaStream_t out);
-  absl::Status CopyOut(const uint8_t* from, const std::vector<Place>& places, cudaStream_t out);
-  absl::StatusOr<std::vector<uint8_t>> FinishBlock(size_t block);
+  absl::StatusOr<std::vector<uint8_t>> FinishBlock(size_t block) const;
   const RecordHeader& source() const { return tasks_[0].recoding.source; }
   const RecordHeader& target() const { return tasks_[0].recoding.target; }
   bool IsCoded(uint32_t run) const { return coded_runs_.Has(run); }

@@ -31,7 +31,7 @@ void RegisteredRegions::SetUsable(uint32_t region, uint64_t usable_bytes) {
     while (queued < usable_bytes) {
       uint64_t bytes = std::min(kPieceBytes, bytes_[region] - queued);
       if (usable_bytes - queued < bytes) break;
-      pieces_.push_back({bases_[region] + queued, bytes});
+      pieces_.push_back({bases_[region] + queued, bytes, region});
       queued += bytes;
     }
   }
@@ -57,7 +57,11 @@ void RegisteredRegions::Run(int device) {
       busy_ = true;
     }
     cudaError_t error = cudaHostRegister(piece.base, piece.bytes, cudaHostRegisterPortable);
-    if (error != cudaSuccess) {
+    const auto begin = static_cast<uint64_t>(piece.base - bases_[piece.region]);
+    if (error == cudaSuccess) {
+      uint64_t before = begin;
+      registered_[piece.region].compare_exchange_strong(before, begin + piece.bytes);
+    } else {
       std::fprintf(stderr, "firnd-gpu: %llu bytes of host memory stay unregistered, copies to them are slow: %s\n",
                    static_cast<unsigned long long>(piece.bytes), cudaGetErrorString(error));
       (void)cudaGetLastError();

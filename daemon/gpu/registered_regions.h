@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -26,6 +27,8 @@ class RegisteredRegions {
   void Add(uint32_t region, uint8_t* base, uint64_t bytes);
   void SetUsable(uint32_t region, uint64_t usable_bytes);
   uint8_t* base(uint32_t region) const { return bases_[region]; }
+  // How many bytes from the front are registered; fewer than could be once a piece was refused.
+  uint64_t registered(uint32_t region) const { return registered_[region].load(std::memory_order_acquire); }
   // Everything that is usable is registered.
   bool idle() const;
   // How much of [offset, offset + bytes) one copy may take.
@@ -35,11 +38,13 @@ class RegisteredRegions {
   struct Piece {
     uint8_t* base = nullptr;
     uint64_t bytes = 0;
+    uint32_t region = 0;
   };
   void Run(int device);
 
   std::array<uint8_t*, kRegionsMax> bases_{};
   std::array<uint64_t, kRegionsMax> bytes_{}, queued_{};  // What of each has been queued for registering.
+  std::array<std::atomic<uint64_t>, kRegionsMax> registered_{};
   mutable std::mutex mu_;
   std::condition_variable changed_;
   // Guarded by mu_.

@@ -1,11 +1,12 @@
-// What one batch of conversions needs beside the pool, allocated once: device memory for codes, and pinned memory for
-// parameters and results.
+// What one batch of conversions needs beside the pool, allocated once: device memory for codes, pinned memory for
+// parameters and results, and streams, so that the kernels of two batches run side by side.
 //
 // Threads: one batch at a time uses a slot. Ownership: frees what it has.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 
@@ -16,8 +17,10 @@ namespace firn::gpu {
 class ScratchSlot {
  public:
   static constexpr uint64_t kSideBytes = uint64_t{8} << 20;  // Of parameters, of results, and of sampled rows.
+  static constexpr size_t kAside = 3;
 
-  static absl::StatusOr<std::unique_ptr<ScratchSlot>> Create(uint64_t codes_bytes);
+  // Streams of `priority`: the batch's kernels in order in work(), what may run beside them in aside(i).
+  static absl::StatusOr<std::unique_ptr<ScratchSlot>> Create(uint64_t codes_bytes, int priority);
   ~ScratchSlot();
   ScratchSlot(const ScratchSlot&) = delete;
   ScratchSlot& operator=(const ScratchSlot&) = delete;
@@ -30,14 +33,24 @@ class ScratchSlot {
   uint8_t* host_results() const { return pinned_ + kSideBytes; }
   uint8_t* results() const { return side_ + kSideBytes; }
   uint8_t* host_rows() const { return pinned_ + 2 * kSideBytes; }
+  uint8_t* rows() const { return side_ + 2 * kSideBytes; }
+  cudaStream_t work() const { return work_; }
+  cudaStream_t aside(size_t i) const { return aside_[i % kAside]; }
+  cudaEvent_t ready() const { return ready_; }
   cudaEvent_t coded() const { return coded_; }
   cudaEvent_t done() const { return done_; }
+  // What aside(i) does from now on comes after `event`.
+  absl::Status AsideAfter(cudaEvent_t event) const;
+  // What `stream` does from now on comes after all that the slot's streams have been given.
+  absl::Status Join(cudaStream_t stream) const;
 
  private:
   ScratchSlot() = default;
   uint8_t *codes_ = nullptr, *side_ = nullptr, *pinned_ = nullptr;
   uint64_t codes_bytes_ = 0;
-  cudaEvent_t coded_ = nullptr, done_ = nullptr;
+  cudaStream_t work_ = nullptr;
+  std::array<cudaStream_t, kAside> aside_{};
+  cudaEvent_t ready_ = nullptr, coded_ = nullptr, joined_ = nullptr, done_ = nullptr;
 };
 
 }  // namespace firn::gpu

@@ -103,9 +103,8 @@ absl::StatusOr<EncodedBlock> GpuChain::MakeBlock(uint32_t tokens) const {
   auto values = std::make_shared<std::vector<uint8_t>>(RandomValues(tokens * kTokenBytes));
   BlockShape shape{.layers = kLayers, .heads = kHeads, .k_width = kWidth, .v_width = kWidth, .tokens = tokens};
   ByteSpan all = *values;
-  FIRN_ASSIGN_OR_RETURN(EncodedBlock block,
-                        WrapRaw(BenchIdentity(), DType::kFp16, shape, all.first(all.size() / 2),
-                                all.subspan(all.size() / 2), /*k_scales=*/{}, /*v_scales=*/{}));
+  FIRN_ASSIGN_OR_RETURN(EncodedBlock block, WrapRaw(BenchIdentity(), DType::kFp16, shape, all.first(all.size() / 2),
+                                                    all.subspan(all.size() / 2), /*k_scales=*/{}, /*v_scales=*/{}));
   auto header = std::make_shared<RecordHeader>(*block.header);
   SealSource(header.get(), block.runs);
   block.header = std::move(header);

@@ -7,8 +7,9 @@
 // in the same run (`--cpu`: against memcpy), median of the rounds. `commit_staging` leaves out what fills the staging
 // memory; `commit_arena` takes the blocks from where the DRAM tier has them; `read` brings them into staging; the
 // others re-code on the GPU and commit the codes in the DRAM tier, whose copies stay until the round is over. A
-// ratio can be no more than the bytes of FP16 over those of the codes. Lines that end with `_scattered` have a DRAM tier
-// of which no two free pages are neighbours. `cpu_` lines: seconds of processor time of both processes a GB of FP16.
+// ratio can be no more than the bytes of FP16 over those of the codes. Lines that end with `_scattered` have a DRAM
+// tier of which no two free pages are neighbours. `cpu_` lines: seconds of processor time of both processes a GB of
+// FP16.
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -87,7 +88,8 @@ class GpuTierBench {
       in_arena_.push_back(std::move(there));
     }
     hot_.assign(blocks, nullptr);
-    return chain_->RunAll(blocks, CommitsAtOnce(8), [this](uint64_t i, auto done) { Commit(i, true, std::move(done)); });
+    return chain_->RunAll(blocks, CommitsAtOnce(8),
+                          [this](uint64_t i, auto done) { Commit(i, true, std::move(done)); });
   }
 
   // As many as staging has room for.
@@ -176,9 +178,9 @@ class GpuTierBench {
     }
     std::string name = what + suffix_ + "_" + std::to_string(mib_) + "mib_x" + std::to_string(in_flight_);
     double gigabytes = bytes * settings_.rounds / 1e9;
-    report_->Ratio({name, Median(rates) / 1e9, reference / 1e9, "GB/s",
-                    fmt::format("at most {:.2f}; cpu {:.4f} + {:.4f} s a GB", at_most, own / gigabytes,
-                                child / gigabytes)});
+    report_->Ratio(
+        {name, Median(rates) / 1e9, reference / 1e9, "GB/s",
+         fmt::format("at most {:.2f}; cpu {:.4f} + {:.4f} s a GB", at_most, own / gigabytes, child / gigabytes)});
     return absl::OkStatus();
   }
 
@@ -237,7 +239,9 @@ int Main(int argc, char** argv) {
   app.add_option("--program", options.program, "firnd-gpu")->capture_default_str();
   app.add_option("--device", options.device, "Which GPU");
   app.add_option("--mib", settings.mib, "FP16 MiB a block, a list")->delimiter(',')->check(CLI::Range(1, 64));
-  app.add_option("--in-flight", settings.in_flight, "Blocks at a time, a list")->delimiter(',')->check(CLI::Range(1, 64));
+  app.add_option("--in-flight", settings.in_flight, "Blocks at a time, a list")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 64));
   app.add_option("--only", settings.only, "Measure these alone, e.g. read,int4_balanced")->delimiter(',');
   app.add_option("--source-mib", settings.source_mib, "FP16 MiB in the pool")->check(CLI::Range(1, 1 << 16));
   app.add_option("--staging-mib", staging_mib, "Of the GPU tier")->check(CLI::Range(8, 1 << 14));

@@ -27,7 +27,8 @@ absl::StatusOr<std::pair<UniqueFd, UniqueFd>> SocketPair() {
   return std::pair(UniqueFd(fds[0]), UniqueFd(fds[1]));
 }
 
-Channel::Channel(UniqueFd socket) : socket_(std::move(socket)) {}
+Channel::Channel(UniqueFd socket)
+    : socket_(std::move(socket)), incoming_(std::make_unique_for_overwrite<uint8_t[]>(kReadBytes)) {}
 
 absl::Status Channel::Queue(const Message& message, int fd) {
   std::vector<uint8_t> payload = SerializeMessage(message);
@@ -86,9 +87,7 @@ absl::StatusOr<bool> Channel::Receive() {
       parsed_ = 0;
     }
     if (received_.size() - parsed_ > kFrameHeaderBytes + kFrameBytesMax) return true;
-    size_t before = received_.size();
-    received_.resize(before + kReadBytes);
-    iovec piece{received_.data() + before, kReadBytes};
+    iovec piece{incoming_.get(), kReadBytes};
     msghdr message{};
     message.msg_iov = &piece;
     message.msg_iovlen = 1;
@@ -96,12 +95,11 @@ absl::StatusOr<bool> Channel::Receive() {
     message.msg_control = control;
     message.msg_controllen = sizeof(control);
     ssize_t got = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    int error = errno;
-    received_.resize(before + static_cast<size_t>(std::max<ssize_t>(got, 0)));
-    if (got < 0 && error == EINTR) continue;
-    if (got < 0 && WouldBlock(error)) return true;
-    if (got < 0 && error == ECONNRESET) return false;
-    if (got < 0) return ErrnoStatus(error, "receive from the other end of a GPU channel");
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && WouldBlock(errno)) return true;
+    if (got < 0 && errno == ECONNRESET) return false;
+    if (got < 0) return ErrnoStatus(errno, "receive from the other end of a GPU channel");
+    received_.insert(received_.end(), incoming_.get(), incoming_.get() + got);
     for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
       if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
       size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);

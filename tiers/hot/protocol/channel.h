@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -54,6 +55,7 @@ class Channel {
   const UniqueFd socket_;
   std::deque<Frame> frames_;
   uint64_t unsent_bytes_ = 0;
+  const std::unique_ptr<uint8_t[]> incoming_;  // Where the socket's bytes arrive; never cleared.
   std::vector<uint8_t> received_;
   size_t parsed_ = 0;
   std::deque<UniqueFd> fds_;
