@@ -18,7 +18,7 @@ namespace {
 // What is left to others on the GPU, when it has less than was asked for.
 constexpr uint64_t kLeftBytes = uint64_t{512} << 20;
 // Each finishes 10,000 blocks a second and more.
-constexpr size_t kFinishersMax = 6;
+constexpr size_t kFinishersMax = 8;
 constexpr uint64_t kPoolGranuleBytes = uint64_t{2} << 20;
 
 class CudaDevice final : public Device {

@@ -1,5 +1,6 @@
 #include "daemon/gpu/cuda_lane.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/status.h"
@@ -36,7 +37,7 @@ CudaLane::~CudaLane() {
     std::lock_guard lock(mu_);
     stopping_ = true;
   }
-  changed_.notify_all();
+  jobs_changed_.notify_one();
   if (issuer_.joinable()) issuer_.join();
   if (answerer_.joinable()) answerer_.join();
   finishers_.reset();  // Runs what was posted.
@@ -49,7 +50,7 @@ void CudaLane::Add(Job job) {
     std::lock_guard lock(mu_);
     jobs_.push_back(std::move(job));
   }
-  changed_.notify_all();
+  jobs_changed_.notify_one();
 }
 
 bool CudaLane::Lost(cudaError_t error, const char* what) {
@@ -59,7 +60,7 @@ bool CudaLane::Lost(cudaError_t error, const char* what) {
     std::lock_guard lock(mu_);
     first = !std::exchange(lost_, true);
   }
-  changed_.notify_all();
+  for (auto* changed : {&jobs_changed_, &room_changed_, &flights_changed_}) changed->notify_one();
   if (first) options_.events.on_fatal({static_cast<int32_t>(error), firn::Message(CudaStatus(error, what))});
   return true;
 }
@@ -70,10 +71,10 @@ void CudaLane::IssueLoop() {
     Job job;
     {
       std::unique_lock lock(mu_);
-      changed_.wait(lock, [this] { return stopping_ || lost_ || !jobs_.empty(); });
+      jobs_changed_.wait(lock, [this] { return stopping_ || lost_ || !jobs_.empty(); });
       if (stopping_ || lost_) {
         issued_all_ = true;
-        changed_.notify_all();
+        flights_changed_.notify_one();
         return;
       }
       job = std::move(jobs_.front());
@@ -103,12 +104,12 @@ void CudaLane::Fly(std::shared_ptr<Flight> flight) {
     std::lock_guard lock(mu_);
     flights_.push_back(std::move(flight));
   }
-  changed_.notify_all();
+  flights_changed_.notify_one();
 }
 
 cudaEvent_t CudaLane::TakeEvent() {
   std::unique_lock lock(mu_);
-  changed_.wait(lock, [this] { return lost_ || !free_events_.empty(); });
+  room_changed_.wait(lock, [this] { return lost_ || !free_events_.empty(); });
   if (lost_) return nullptr;
   cudaEvent_t event = free_events_.back();
   free_events_.pop_back();
@@ -117,7 +118,7 @@ cudaEvent_t CudaLane::TakeEvent() {
 
 ScratchSlot* CudaLane::TakeSlot() {
   std::unique_lock lock(mu_);
-  changed_.wait(lock, [this] { return lost_ || !free_slots_.empty(); });
+  room_changed_.wait(lock, [this] { return lost_ || !free_slots_.empty(); });
   if (lost_) return nullptr;
   ScratchSlot* slot = free_slots_.back();
   free_slots_.pop_back();
@@ -192,7 +193,6 @@ void CudaLane::IssueRecodes(Job first) {
   std::vector<RecodeTask> tasks = TakeAlike(std::move(task), fit);
   flight->ids.clear();
   for (const RecodeTask& t : tasks) flight->ids.push_back(t.id);
-  flight->unfinished = tasks.size();
   flight->batch = std::make_unique<RecodeBatch>(options_.pool, options_.regions, options_.artifacts);
   flight->done = flight->slot->done();
   flight->refused = flight->batch->Enqueue(std::move(tasks), flight->slot, &transforms_, out_);
@@ -212,15 +212,26 @@ void CudaLane::Land(const Flight& flight) {
       free_events_.push_back(flight.done);
     }
   }
-  changed_.notify_all();
+  room_changed_.notify_one();
 }
 
 void CudaLane::Finish(const std::shared_ptr<Flight>& flight) {
-  for (size_t block = 0; block < flight->ids.size(); ++block) {
-    finishers_->Post([this, flight, block] {
-      options_.events.on_done(flight->batch->Finish(block));
-      if (--flight->unfinished == 0) Land(*flight);
-    });
+  const size_t each = flight->batch->measures_per_block(), blocks = flight->ids.size();
+  flight->unmeasured = std::vector<std::atomic<size_t>>(blocks);
+  for (auto& unmeasured : flight->unmeasured) unmeasured = each;
+  flight->unfinished = blocks;
+  for (size_t i = 0; i < std::min(options_.finishers, each * blocks); ++i) {
+    finishers_->Post([this, flight] { FinishUnits(flight.get()); });
+  }
+}
+
+void CudaLane::FinishUnits(Flight* flight) {
+  const size_t each = flight->batch->measures_per_block(), units = each * flight->ids.size();
+  for (size_t unit = flight->next_unit++; unit < units; unit = flight->next_unit++) {
+    flight->batch->Measure(unit);
+    if (--flight->unmeasured[unit / each] > 0) continue;
+    options_.events.on_done(flight->batch->Finish(unit / each));
+    if (--flight->unfinished == 0) Land(*flight);
   }
 }
 
@@ -230,7 +241,7 @@ void CudaLane::AnswerLoop() {
     std::shared_ptr<Flight> flight;
     {
       std::unique_lock lock(mu_);
-      changed_.wait(lock, [this] { return lost_ || !flights_.empty() || issued_all_; });
+      flights_changed_.wait(lock, [this] { return lost_ || !flights_.empty() || issued_all_; });
       if (lost_ || flights_.empty()) return;
       flight = std::move(flights_.front());
       flights_.pop_front();

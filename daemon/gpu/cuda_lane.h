@@ -37,8 +37,8 @@ struct LaneOptions {
 
 class CudaLane {
  public:
-  // One batch is coded and one leaves, while the processor finishes a third.
-  static constexpr size_t kSlots = 3;
+  // One batch is coded and one leaves, while the processor finishes two more.
+  static constexpr size_t kSlots = 4;
   static constexpr size_t kCopiesInFlightMax = 64;
   // Copies are answered together: few enough bytes that nobody waits long for the others'.
   static constexpr uint64_t kTogetherBytesMax = uint64_t{8} << 20;
@@ -51,8 +51,10 @@ class CudaLane {
   // Enqueued, and not yet answered.
   struct Flight {
     std::vector<uint64_t> ids;
-    std::atomic<size_t> unfinished{0};  // Blocks of `batch`.
-    absl::Status refused;               // Nothing was enqueued.
+    // Of `batch`: the next unit to measure, units of each block that are not measured, blocks that are not finished.
+    std::atomic<size_t> next_unit{0}, unfinished{0};
+    std::vector<std::atomic<size_t>> unmeasured;
+    absl::Status refused;  // Nothing was enqueued.
     cudaEvent_t done = nullptr;
     std::unique_ptr<RecodeBatch> batch;
     ScratchSlot* slot = nullptr;
@@ -67,6 +69,7 @@ class CudaLane {
   std::vector<RecodeTask> TakeAlike(RecodeTask first, size_t limit);
   void Fly(std::shared_ptr<Flight> flight);
   void Finish(const std::shared_ptr<Flight>& flight);
+  void FinishUnits(Flight* flight);
   // The flight's slot or event may be used again.
   void Land(const Flight& flight);
   ScratchSlot* TakeSlot();
@@ -80,7 +83,8 @@ class CudaLane {
   std::vector<std::unique_ptr<ScratchSlot>> slots_;
 
   std::mutex mu_;
-  std::condition_variable changed_;
+  // By what is waited for: a wake that nobody needs costs more than most jobs. One thread waits for each.
+  std::condition_variable jobs_changed_, room_changed_, flights_changed_;
   // Guarded by mu_.
   std::deque<Job> jobs_;
   std::deque<std::shared_ptr<Flight>> flights_;

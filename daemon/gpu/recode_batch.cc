@@ -51,7 +51,7 @@ RunMask CodedRuns(const RecordHeader& source, const RecordHeader& target) {
   return coded & target.encoded;
 }
 
-uint32_t ChecksOf(const RunInfo& run) { return static_cast<uint32_t>(run.checks.size()); }
+uint32_t CheckCount(const RunInfo& run) { return static_cast<uint32_t>(run.checks.size()); }
 
 }  // namespace
 
@@ -85,10 +85,12 @@ size_t RecodeBatch::BlocksThatFit(const RecodeTask& task, const ScratchSlot& slo
   }
   for (uint32_t i = 0; i < kRunIds; ++i) {
     if (coded.Has(i)) block_bytes += Aligned(target.runs[i].bytes);
-    parameters += 8 * (uint64_t{ChecksOf(source.runs[i])} + ChecksOf(target.runs[i]) + 4);
+    parameters += 8 * (uint64_t{CheckCount(source.runs[i])} + CheckCount(target.runs[i]) + 4);
   }
+  const uint64_t source_bytes = std::max<uint64_t>(source.RunBytes(task.recoding.present), 1);
   uint64_t fit =
-      std::min({slot.codes_bytes() / std::max<uint64_t>(block_bytes, 1), ScratchSlot::kSideBytes / 2 / parameters,
+      std::min({std::max<uint64_t>(kSourceBytesMax / source_bytes, 1),
+                slot.codes_bytes() / std::max<uint64_t>(block_bytes, 1), ScratchSlot::kSideBytes / 2 / parameters,
                 ScratchSlot::kSideBytes / std::max<uint64_t>(rows, 1), uint64_t{kBlocksMax}});
   if (fit == 0) *why = Unimplemented("a block of {} bytes of codes does not fit scratch", block_bytes);
   return fit;
@@ -139,6 +141,8 @@ absl::Status RecodeBatch::PlanParts(TransformCache* transforms) {
 absl::Status RecodeBatch::PlanChecks() {
   uint64_t survey_at = 0;
   FIRN_RETURN_IF_ERROR(Reserve(4 * tasks_.size(), &result_bytes_, &survey_at, "surveys"));
+  std::vector<ChecksumSeeds> of;
+  for (const RecodeTask& task : tasks_) of.emplace_back(task.recoding.target.identity);
   for (bool of_source : {true, false}) {
     const RecordHeader& header = of_source ? source() : target();
     for (uint32_t i = 0; i < kRunIds; ++i) {
@@ -149,7 +153,7 @@ absl::Status RecodeBatch::PlanChecks() {
       run.of_source = of_source;
       run.bytes = header.runs[i].bytes;
       run.check_bytes = run.bytes / header.shape.layers * header.runs[i].layers_per_check;
-      run.checks = ChecksOf(header.runs[i]);
+      run.checks = CheckCount(header.runs[i]);
       FIRN_RETURN_IF_ERROR(Reserve(8 * tasks_.size(), &parameter_bytes_, &run.bases_at, "addresses"));
       FIRN_RETURN_IF_ERROR(Reserve(8 * tasks_.size() * run.checks, &parameter_bytes_, &run.seeds_at, "seeds"));
       FIRN_RETURN_IF_ERROR(Reserve(8 * tasks_.size() * run.checks, &result_bytes_, &run.results_at, "checks"));
@@ -161,8 +165,7 @@ absl::Status RecodeBatch::PlanChecks() {
           return InvalidArgument("a run that does not lie in one extent of the pool");
         }
         bases[b] = of_source ? pool_ + places[0].offset : Codes(i, b);
-        ChecksumSeeds of(tasks_[b].recoding.target.identity);
-        for (uint32_t c = 0; c < run.checks; ++c) *seeds++ = of.Of(i, c * header.runs[i].layers_per_check);
+        for (uint32_t c = 0; c < run.checks; ++c) *seeds++ = of[b].Of(i, c * header.runs[i].layers_per_check);
       }
       checked_.push_back(run);
     }
@@ -177,6 +180,7 @@ absl::Status RecodeBatch::Enqueue(std::vector<RecodeTask> tasks, ScratchSlot* sl
   cudaStream_t work = slot->work();
   FIRN_RETURN_IF_ERROR(PlanParts(transforms));
   FIRN_RETURN_IF_ERROR(PlanChecks());
+  measured_.assign(tasks_.size() * measures_per_block(), InternalError("not measured"));
   FIRN_RETURN_IF_ERROR(CudaStatus(
       cudaMemcpyAsync(slot->parameters(), slot->host_parameters(), parameter_bytes_, cudaMemcpyHostToDevice, work),
       "copy parameters"));
@@ -347,41 +351,61 @@ absl::Status RecodeBatch::EnqueueRuns(cudaStream_t out) {
   return codes.Enqueue(out);
 }
 
-absl::StatusOr<std::vector<uint8_t>> RecodeBatch::FinishBlock(size_t block) const {
+absl::Status RecodeBatch::VerdictOf(size_t block) const {
   const Recoding& recoding = tasks_[block].recoding;
-  auto header = std::make_shared<RecordHeader>(recoding.target);
   for (const CheckedRun& run : checked_) {
-    const auto* found = reinterpret_cast<const uint64_t*>(slot_->host_results() + run.results_at) + block * run.checks;
-    std::vector<uint64_t> checks(found, found + run.checks);
-    if (!run.of_source) {
-      header->runs[run.run].checks = std::move(checks);
-    } else if (checks != recoding.source.runs[run.run].checks) {
+    if (!run.of_source) continue;
+    const std::vector<uint64_t>& kept = recoding.source.runs[run.run].checks;
+    if (!std::equal(kept.begin(), kept.end(), ChecksOf(run, block))) {
       return DataLoss("run {} of the source is damaged", run.run);
     }
   }
   if (reinterpret_cast<const uint32_t*>(slot_->host_results())[block] != 0) {
     return Aborted("values do not fit the metadata planned for them");
   }
+  return absl::OkStatus();
+}
+
+void RecodeBatch::Measure(size_t unit) {
+  const size_t block = unit / measures_per_block(), part = unit % measures_per_block();
+  if (part >= parts_.size() || !VerdictOf(block).ok()) return;
+  const CodedPart& coded = parts_[part];
+  auto header = std::make_shared<const RecordHeader>(tasks_[block].recoding.target);
   EncodedBlock encoded;
-  for (uint32_t i = 0; i < kRunIds; ++i) {
-    if (!header->encoded.Has(i)) continue;
-    if (!IsCoded(i)) header->runs[i] = recoding.source.runs[i];
+  encoded.header = header;
+  encoded.present = header->encoded;
+  for (uint32_t k = 0; k < kRunKinds; ++k) {
+    uint32_t i = RunIndex(static_cast<RunKind>(k), coded.part);
     for (const Place& place : tasks_[block].job.target[i]) {
       encoded.runs[i].Append(ByteSpan(regions_->base(place.space) + place.offset, place.bytes));
     }
   }
-  encoded.header = header;
-  encoded.present = header->encoded;
-  for (const CodedPart& coded : parts_) {
-    ByteSpan rows(slot_->host_rows() + coded.rows_at + block * coded.sampled_bytes, coded.sampled_bytes);
-    FIRN_ASSIGN_OR_RETURN(SampledErrors sampled, SampledErrors::Create(header, coded.part));
-    FIRN_ASSIGN_OR_RETURN(header->errors[static_cast<size_t>(coded.part)], sampled.Measure(rows, encoded, *artifacts_));
+  ByteSpan rows(slot_->host_rows() + coded.rows_at + block * coded.sampled_bytes, coded.sampled_bytes);
+  auto sampled = SampledErrors::Create(std::move(header), coded.part);
+  measured_[unit] = sampled.ok() ? sampled->Measure(rows, encoded, *artifacts_) : sampled.status();
+}
+
+absl::StatusOr<std::vector<uint8_t>> RecodeBatch::HeaderOf(size_t block) const {
+  FIRN_RETURN_IF_ERROR(VerdictOf(block));
+  const Recoding& recoding = tasks_[block].recoding;
+  RecordHeader header = recoding.target;
+  for (uint32_t i = 0; i < kRunIds; ++i) {
+    if (header.encoded.Has(i) && !IsCoded(i)) header.runs[i] = recoding.source.runs[i];
   }
-  return SerializeHeader(*header);
+  for (const CheckedRun& run : checked_) {
+    if (run.of_source) continue;
+    const uint64_t* checks = ChecksOf(run, block);
+    header.runs[run.run].checks.assign(checks, checks + run.checks);
+  }
+  for (size_t part = 0; part < parts_.size(); ++part) {
+    FIRN_ASSIGN_OR_RETURN(header.errors[static_cast<size_t>(parts_[part].part)],
+                          measured_[block * measures_per_block() + part]);
+  }
+  return SerializeHeader(header);
 }
 
 JobDone RecodeBatch::Finish(size_t block) const {
-  auto payload = FinishBlock(block);
+  auto payload = HeaderOf(block);
   JobDone answer{tasks_[block].id, payload.status(), {}};
   if (payload.ok()) answer.payload = *std::move(payload);
   return answer;

@@ -2,14 +2,16 @@
 // by the copy engine.
 //
 // What comes out equals codecs/ byte for byte, header included: checks are summed on the GPU, errors are those of the
-// rows that the host's encoder compares too. Use: Enqueue, wait for slot->done(), Finish of every block. Threads: one
-// at a time, but Finish, which any may call, one for each block. Errors of Enqueue: Unimplemented where there is no
-// kernel for a coding; a batch's jobs share their fate so far, and in Finish each has its own. Stream behaviour:
-// Enqueue enqueues. Codes leave as soon as they are there; checks are summed beside that.
+// rows that the host's encoder compares too. Use: Enqueue, wait for slot->done(), Measure every unit, Finish every
+// block. Threads: one at a time, but Measure and Finish, which any may call, one for each unit or block. Errors of
+// Enqueue: Unimplemented where there is no kernel for a coding; a batch's jobs share their fate so far, and in Finish
+// each has its own. Stream behaviour: Enqueue enqueues. Codes leave as soon as they are there; checks are summed beside
+// that.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <vector>
@@ -31,7 +33,9 @@ struct RecodeTask {
 
 class RecodeBatch {
  public:
-  static constexpr size_t kBlocksMax = 64;
+  // No more than fills the GPU: what goes together comes back together, and whoever sent it waits for all of it.
+  static constexpr size_t kBlocksMax = 16;
+  static constexpr uint64_t kSourceBytesMax = uint64_t{64} << 20;
 
   RecodeBatch(uint8_t* pool, const RegisteredRegions* regions, const ArtifactSource* artifacts)
       : pool_(pool), regions_(regions), artifacts_(artifacts) {}
@@ -43,6 +47,10 @@ class RecodeBatch {
 
   // `out` gets the copies to the host.
   absl::Status Enqueue(std::vector<RecodeTask> tasks, ScratchSlot* slot, TransformCache* transforms, cudaStream_t out);
+  // What the processor has to do: units [0, measures_per_block() * tasks().size()), in any order and side by side.
+  // Block b may be finished when all of its units, which follow each other, are done.
+  size_t measures_per_block() const { return std::max<size_t>(parts_.size(), 1); }
+  void Measure(size_t unit);
   JobDone Finish(size_t block) const;
   const std::vector<RecodeTask>& tasks() const { return tasks_; }
 
@@ -73,7 +81,12 @@ class RecodeBatch {
   // Sampled rows into scratch; with exact tokens in between, straight to the host.
   absl::Status EnqueueSamples(CopyList* to_host);
   absl::Status EnqueueRuns(cudaStream_t out);
-  absl::StatusOr<std::vector<uint8_t>> FinishBlock(size_t block) const;
+  const uint64_t* ChecksOf(const CheckedRun& run, size_t block) const {
+    return reinterpret_cast<const uint64_t*>(slot_->host_results() + run.results_at) + block * run.checks;
+  }
+  // Whether the source was whole and the values fit.
+  absl::Status VerdictOf(size_t block) const;
+  absl::StatusOr<std::vector<uint8_t>> HeaderOf(size_t block) const;
   const RecordHeader& source() const { return tasks_[0].recoding.source; }
   const RecordHeader& target() const { return tasks_[0].recoding.target; }
   bool IsCoded(uint32_t run) const { return coded_runs_.Has(run); }
@@ -90,6 +103,7 @@ class RecodeBatch {
   std::array<uint64_t, kRunIds> code_at_{}, code_stride_{};
   std::vector<CodedPart> parts_;
   std::vector<CheckedRun> checked_;
+  std::vector<absl::StatusOr<PartErrors>> measured_;  // By unit.
   uint64_t parameter_bytes_ = 0, result_bytes_ = 0, row_bytes_ = 0;
 };
 

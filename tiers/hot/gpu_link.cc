@@ -123,12 +123,14 @@ bool GpuLink::Locate(const uint8_t* data, uint64_t bytes, std::vector<gpu::Place
 
 void GpuLink::Run(uint64_t epoch, gpu::Lane lane, decltype(gpu::Job::work) work,
                   std::vector<std::shared_ptr<const Artifact>> artifacts, Done done) {
+  bool told = false;  // The link's thread has been woken for those before and takes this one with them.
   {
     std::lock_guard lock(state_->mu);
     ++state_->stats.jobs;
     if (state_->stats.up && state_->stats.epoch == epoch && !state_->stopping) {
       uint64_t id = ++state_->last_job;
       state_->waiting.emplace(id, State::Waiting{std::move(done), NowMs()});
+      told = !state_->outgoing.empty();
       state_->outgoing.push_back({{id, lane, std::move(work)}, std::move(artifacts)});
       state_->stats.jobs_waiting = state_->waiting.size();
       done = nullptr;
@@ -137,7 +139,7 @@ void GpuLink::Run(uint64_t epoch, gpu::Lane lane, decltype(gpu::Job::work) work,
     }
   }
   if (done != nullptr) return done(Unavailable("{}: the GPU child that this was for is gone", state_->options.name));
-  state_->Wake();
+  if (!told) state_->Wake();
 }
 
 GpuLink::Stats GpuLink::GetStats() const {

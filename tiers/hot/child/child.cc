@@ -55,6 +55,7 @@ class ChildLoop {
     {
       std::lock_guard lock(mu_);
       outgoing_.push_back(std::move(message));
+      if (outgoing_.size() > 1) return;  // The loop has been woken for those before.
     }
     uint64_t one = 1;
     [[maybe_unused]] ssize_t ignored = ::write(wake_.get(), &one, sizeof(one));

@@ -13,6 +13,7 @@ namespace firn::gpu {
 namespace {
 
 constexpr size_t kReadBytes = 256 * 1024;
+constexpr size_t kFramesEach = 64;  // That one call sends.
 constexpr size_t kFdsWaitingMax = kRegionsMax;
 
 bool WouldBlock(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
@@ -53,28 +54,39 @@ absl::Status Channel::Queue(const Message& message, int fd) {
 
 absl::Status Channel::Flush() {
   while (!frames_.empty()) {
-    Frame& frame = frames_.front();
-    iovec piece{frame.bytes.data() + frame.sent, frame.bytes.size() - frame.sent};
+    // As many as one call takes; one with a descriptor begins a call of its own.
+    iovec pieces[kFramesEach];
+    size_t count = 0;
+    while (count < std::min(frames_.size(), kFramesEach) && (count == 0 || frames_[count].fd < 0)) {
+      Frame& frame = frames_[count];
+      pieces[count++] = {frame.bytes.data() + frame.sent, frame.bytes.size() - frame.sent};
+    }
+    Frame& first = frames_.front();
     msghdr message{};
-    message.msg_iov = &piece;
-    message.msg_iovlen = 1;
+    message.msg_iov = pieces;
+    message.msg_iovlen = count;
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-    if (frame.fd >= 0 && frame.sent == 0) {
+    if (first.fd >= 0 && first.sent == 0) {
       message.msg_control = control;
       message.msg_controllen = sizeof(control);
       cmsghdr* header = CMSG_FIRSTHDR(&message);
       header->cmsg_level = SOL_SOCKET;
       header->cmsg_type = SCM_RIGHTS;
       header->cmsg_len = CMSG_LEN(sizeof(int));
-      std::memcpy(CMSG_DATA(header), &frame.fd, sizeof(int));
+      std::memcpy(CMSG_DATA(header), &first.fd, sizeof(int));
     }
     ssize_t sent = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && WouldBlock(errno)) return absl::OkStatus();
     if (sent < 0) return ErrnoStatus(errno, "send to the other end of a GPU channel");
-    frame.sent += static_cast<size_t>(sent);
     unsent_bytes_ -= static_cast<size_t>(sent);
-    if (frame.sent == frame.bytes.size()) frames_.pop_front();
+    for (auto left = static_cast<size_t>(sent); left > 0;) {
+      Frame& frame = frames_.front();
+      size_t take = std::min(left, frame.bytes.size() - frame.sent);
+      frame.sent += take;
+      left -= take;
+      if (frame.sent == frame.bytes.size()) frames_.pop_front();
+    }
   }
   return absl::OkStatus();
 }
