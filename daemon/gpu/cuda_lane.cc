@@ -18,6 +18,11 @@ absl::StatusOr<std::unique_ptr<CudaLane>> CudaLane::Create(LaneOptions options) 
     lane->free_slots_.push_back(slot.get());
     lane->slots_.push_back(std::move(slot));
   }
+  for (size_t i = 0; i < kAnswerSlots && lane->options_.slot_bytes > 0; ++i) {
+    FIRN_ASSIGN_OR_RETURN(auto answer, AnswerSlot::Create());
+    lane->free_answers_.push_back(answer.get());
+    lane->answers_.push_back(std::move(answer));
+  }
   for (size_t i = 0; i < kCopiesInFlightMax; ++i) {
     cudaEvent_t event = nullptr;
     FIRN_RETURN_IF_ERROR(
@@ -102,6 +107,7 @@ void CudaLane::IssueLoop() {
 void CudaLane::Fly(std::shared_ptr<Flight> flight) {
   {
     std::lock_guard lock(mu_);
+    if (flight->slot != nullptr) flying_blocks_ += flight->ids.size();
     flights_.push_back(std::move(flight));
   }
   flights_changed_.notify_one();
@@ -116,13 +122,15 @@ cudaEvent_t CudaLane::TakeEvent() {
   return event;
 }
 
-ScratchSlot* CudaLane::TakeSlot() {
+bool CudaLane::TakeSlots(Flight* flight) {
   std::unique_lock lock(mu_);
-  room_changed_.wait(lock, [this] { return lost_ || !free_slots_.empty(); });
-  if (lost_) return nullptr;
-  ScratchSlot* slot = free_slots_.back();
+  room_changed_.wait(lock, [this] { return lost_ || (!free_slots_.empty() && !free_answers_.empty()); });
+  if (lost_) return false;
+  flight->slot = free_slots_.back();
   free_slots_.pop_back();
-  return slot;
+  flight->answer = free_answers_.back();
+  free_answers_.pop_back();
+  return true;
 }
 
 void CudaLane::IssueCopies(Job first) {
@@ -188,14 +196,19 @@ void CudaLane::IssueRecodes(Job first) {
     flight->refused = why;
     return Fly(std::move(flight));
   }
-  flight->slot = TakeSlot();
-  if (flight->slot == nullptr) return;
+  if (!TakeSlots(flight.get())) return;
+  {
+    // A fair share of what is under way, so that the slots overlap instead of taking turns.
+    std::lock_guard lock(mu_);
+    size_t share = (flying_blocks_ + jobs_.size() + 1 + kSlots - 1) / kSlots;
+    fit = std::min(fit, std::max(share, RecodeBatch::BlocksWorthwhile(task)));
+  }
   std::vector<RecodeTask> tasks = TakeAlike(std::move(task), fit);
   flight->ids.clear();
   for (const RecodeTask& t : tasks) flight->ids.push_back(t.id);
   flight->batch = std::make_unique<RecodeBatch>(options_.pool, options_.regions, options_.artifacts);
   flight->done = flight->slot->done();
-  flight->refused = flight->batch->Enqueue(std::move(tasks), flight->slot, &transforms_, out_);
+  flight->refused = flight->batch->Enqueue(std::move(tasks), flight->slot, flight->answer, &transforms_, out_);
   if (!flight->refused.ok()) {
     (void)flight->slot->Join(out_);
     cudaEventRecord(flight->done, out_);
@@ -211,6 +224,16 @@ void CudaLane::Land(const Flight& flight) {
     } else if (flight.done != nullptr) {
       free_events_.push_back(flight.done);
     }
+  }
+  room_changed_.notify_one();
+}
+
+void CudaLane::FreeAnswer(const Flight& flight) {
+  if (flight.answer == nullptr) return;
+  {
+    std::lock_guard lock(mu_);
+    free_answers_.push_back(flight.answer);
+    flying_blocks_ -= flight.ids.size();
   }
   room_changed_.notify_one();
 }
@@ -231,7 +254,7 @@ void CudaLane::FinishUnits(Flight* flight) {
     flight->batch->Measure(unit);
     if (--flight->unmeasured[unit / each] > 0) continue;
     options_.events.on_done(flight->batch->Finish(unit / each));
-    if (--flight->unfinished == 0) Land(*flight);
+    if (--flight->unfinished == 0) FreeAnswer(*flight);
   }
 }
 
@@ -251,12 +274,13 @@ void CudaLane::AnswerLoop() {
       if (error == cudaSuccess) error = cudaPeekAtLastError();
       if (Lost(error, "a job")) return;
     }
+    Land(*flight);
     if (flight->refused.ok() && flight->batch != nullptr) {
       Finish(flight);
       continue;
     }
     for (uint64_t id : flight->ids) options_.events.on_done({id, flight->refused, {}});
-    Land(*flight);
+    FreeAnswer(*flight);
   }
 }
 

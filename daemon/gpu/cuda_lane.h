@@ -37,8 +37,9 @@ struct LaneOptions {
 
 class CudaLane {
  public:
-  // One batch is coded and one leaves, while the processor finishes two more.
-  static constexpr size_t kSlots = 4;
+  // One batch leaves, one is coded, and one is about to be.
+  static constexpr size_t kSlots = 3;
+  static constexpr size_t kAnswerSlots = 6;  // The processor may be so many batches behind.
   static constexpr size_t kCopiesInFlightMax = 64;
   // Copies are answered together: few enough bytes that nobody waits long for the others'.
   static constexpr uint64_t kTogetherBytesMax = uint64_t{8} << 20;
@@ -58,6 +59,7 @@ class CudaLane {
     cudaEvent_t done = nullptr;
     std::unique_ptr<RecodeBatch> batch;
     ScratchSlot* slot = nullptr;
+    AnswerSlot* answer = nullptr;
   };
 
   explicit CudaLane(LaneOptions options) : options_(std::move(options)) {}
@@ -70,9 +72,11 @@ class CudaLane {
   void Fly(std::shared_ptr<Flight> flight);
   void Finish(const std::shared_ptr<Flight>& flight);
   void FinishUnits(Flight* flight);
-  // The flight's slot or event may be used again.
+  // What the flight had on the GPU, or what the processor needed of it, may be used again.
   void Land(const Flight& flight);
-  ScratchSlot* TakeSlot();
+  void FreeAnswer(const Flight& flight);
+  // Both; false where the lane is lost.
+  bool TakeSlots(Flight* flight);
   cudaEvent_t TakeEvent();
   // Says so and ends the lane's work where the error ends the context.
   bool Lost(cudaError_t error, const char* what);
@@ -81,6 +85,7 @@ class CudaLane {
   cudaStream_t out_ = nullptr;
   TransformCache transforms_;  // Of the issuing thread.
   std::vector<std::unique_ptr<ScratchSlot>> slots_;
+  std::vector<std::unique_ptr<AnswerSlot>> answers_;
 
   std::mutex mu_;
   // By what is waited for: a wake that nobody needs costs more than most jobs. One thread waits for each.
@@ -89,6 +94,8 @@ class CudaLane {
   std::deque<Job> jobs_;
   std::deque<std::shared_ptr<Flight>> flights_;
   std::vector<ScratchSlot*> free_slots_;
+  std::vector<AnswerSlot*> free_answers_;
+  size_t flying_blocks_ = 0;  // Of recodings that were enqueued and are not answered.
   std::vector<cudaEvent_t> free_events_;
   bool stopping_ = false, issued_all_ = false, lost_ = false;
   std::thread issuer_, answerer_;

@@ -53,6 +53,10 @@ RunMask CodedRuns(const RecordHeader& source, const RecordHeader& target) {
 
 uint32_t CheckCount(const RunInfo& run) { return static_cast<uint32_t>(run.checks.size()); }
 
+uint64_t SourceBytes(const RecodeTask& task) {
+  return std::max<uint64_t>(task.recoding.source.RunBytes(task.recoding.present), 1);
+}
+
 }  // namespace
 
 bool RecodeBatch::Alike(const RecodeTask& a, const RecodeTask& b) {
@@ -87,14 +91,15 @@ size_t RecodeBatch::BlocksThatFit(const RecodeTask& task, const ScratchSlot& slo
     if (coded.Has(i)) block_bytes += Aligned(target.runs[i].bytes);
     parameters += 8 * (uint64_t{CheckCount(source.runs[i])} + CheckCount(target.runs[i]) + 4);
   }
-  const uint64_t source_bytes = std::max<uint64_t>(source.RunBytes(task.recoding.present), 1);
   uint64_t fit =
-      std::min({std::max<uint64_t>(kSourceBytesMax / source_bytes, 1),
+      std::min({std::max<uint64_t>(kSourceBytesMax / SourceBytes(task), 1),
                 slot.codes_bytes() / std::max<uint64_t>(block_bytes, 1), ScratchSlot::kSideBytes / 2 / parameters,
                 ScratchSlot::kSideBytes / std::max<uint64_t>(rows, 1), uint64_t{kBlocksMax}});
   if (fit == 0) *why = Unimplemented("a block of {} bytes of codes does not fit scratch", block_bytes);
   return fit;
 }
+
+size_t RecodeBatch::BlocksWorthwhile(const RecodeTask& task) { return kSourceBytesMin / SourceBytes(task) + 1; }
 
 absl::Status RecodeBatch::Reserve(uint64_t bytes, uint64_t* used, uint64_t* at, const char* what) const {
   *at = *used;
@@ -173,10 +178,11 @@ absl::Status RecodeBatch::PlanChecks() {
   return absl::OkStatus();
 }
 
-absl::Status RecodeBatch::Enqueue(std::vector<RecodeTask> tasks, ScratchSlot* slot, TransformCache* transforms,
-                                  cudaStream_t out) {
+absl::Status RecodeBatch::Enqueue(std::vector<RecodeTask> tasks, ScratchSlot* slot, AnswerSlot* answer,
+                                  TransformCache* transforms, cudaStream_t out) {
   tasks_ = std::move(tasks);
   slot_ = slot;
+  answer_ = answer;
   cudaStream_t work = slot->work();
   FIRN_RETURN_IF_ERROR(PlanParts(transforms));
   FIRN_RETURN_IF_ERROR(PlanChecks());
@@ -197,11 +203,14 @@ absl::Status RecodeBatch::Enqueue(std::vector<RecodeTask> tasks, ScratchSlot* sl
   FIRN_RETURN_IF_ERROR(EnqueueChecks(/*of_source=*/false));
   FIRN_RETURN_IF_ERROR(CudaStatus(cudaStreamWaitEvent(out, slot->coded(), 0), "wait for an event"));
   FIRN_RETURN_IF_ERROR(EnqueueRuns(out));
-  FIRN_RETURN_IF_ERROR(slot->Join(out));
-  to_host.AddPinned(slot->results(), slot->host_results(), result_bytes_);
-  if (target().exact_tokens == 0) to_host.AddPinned(slot->rows(), slot->host_rows(), row_bytes_);
-  FIRN_RETURN_IF_ERROR(to_host.Enqueue(out));
-  return CudaStatus(cudaEventRecord(slot->done(), out), "record an event");
+  FIRN_RETURN_IF_ERROR(CudaStatus(cudaEventRecord(slot->left(), out), "record an event"));
+  // Results go their own way: the next batch's codes need not wait for this one's checks.
+  FIRN_RETURN_IF_ERROR(slot->Join(work));
+  to_host.AddPinned(slot->results(), answer->results(), result_bytes_);
+  if (target().exact_tokens == 0) to_host.AddPinned(slot->rows(), answer->rows(), row_bytes_);
+  FIRN_RETURN_IF_ERROR(to_host.Enqueue(work));
+  FIRN_RETURN_IF_ERROR(CudaStatus(cudaStreamWaitEvent(work, slot->left(), 0), "wait for an event"));
+  return CudaStatus(cudaEventRecord(slot->done(), work), "record an event");
 }
 
 // The source values of a part, all heads of all layers.
@@ -325,7 +334,7 @@ absl::Status RecodeBatch::EnqueueSamples(CopyList* to_host) {
     const uint64_t row_bytes = uint64_t{shape.width} * DTypeBytes(target().dtype);
     for (size_t b = 0; b < tasks_.size(); ++b) {
       const uint8_t* from = pool_ + tasks_[b].job.source[RunIndex(RunKind::kWhole, coded.part)][0].offset;
-      uint8_t* to = slot_->host_rows() + coded.rows_at + b * coded.sampled_bytes;
+      uint8_t* to = answer_->rows() + coded.rows_at + b * coded.sampled_bytes;
       for (uint64_t i = 0; i < coded.sampled_rows; ++i) {
         uint64_t row = i * coded.row_stride;
         uint64_t canonical = row / coded_tokens * shape.tokens + exact + row % coded_tokens;
@@ -349,66 +358,6 @@ absl::Status RecodeBatch::EnqueueRuns(cudaStream_t out) {
     }
   }
   return codes.Enqueue(out);
-}
-
-absl::Status RecodeBatch::VerdictOf(size_t block) const {
-  const Recoding& recoding = tasks_[block].recoding;
-  for (const CheckedRun& run : checked_) {
-    if (!run.of_source) continue;
-    const std::vector<uint64_t>& kept = recoding.source.runs[run.run].checks;
-    if (!std::equal(kept.begin(), kept.end(), ChecksOf(run, block))) {
-      return DataLoss("run {} of the source is damaged", run.run);
-    }
-  }
-  if (reinterpret_cast<const uint32_t*>(slot_->host_results())[block] != 0) {
-    return Aborted("values do not fit the metadata planned for them");
-  }
-  return absl::OkStatus();
-}
-
-void RecodeBatch::Measure(size_t unit) {
-  const size_t block = unit / measures_per_block(), part = unit % measures_per_block();
-  if (part >= parts_.size() || !VerdictOf(block).ok()) return;
-  const CodedPart& coded = parts_[part];
-  auto header = std::make_shared<const RecordHeader>(tasks_[block].recoding.target);
-  EncodedBlock encoded;
-  encoded.header = header;
-  encoded.present = header->encoded;
-  for (uint32_t k = 0; k < kRunKinds; ++k) {
-    uint32_t i = RunIndex(static_cast<RunKind>(k), coded.part);
-    for (const Place& place : tasks_[block].job.target[i]) {
-      encoded.runs[i].Append(ByteSpan(regions_->base(place.space) + place.offset, place.bytes));
-    }
-  }
-  ByteSpan rows(slot_->host_rows() + coded.rows_at + block * coded.sampled_bytes, coded.sampled_bytes);
-  auto sampled = SampledErrors::Create(std::move(header), coded.part);
-  measured_[unit] = sampled.ok() ? sampled->Measure(rows, encoded, *artifacts_) : sampled.status();
-}
-
-absl::StatusOr<std::vector<uint8_t>> RecodeBatch::HeaderOf(size_t block) const {
-  FIRN_RETURN_IF_ERROR(VerdictOf(block));
-  const Recoding& recoding = tasks_[block].recoding;
-  RecordHeader header = recoding.target;
-  for (uint32_t i = 0; i < kRunIds; ++i) {
-    if (header.encoded.Has(i) && !IsCoded(i)) header.runs[i] = recoding.source.runs[i];
-  }
-  for (const CheckedRun& run : checked_) {
-    if (run.of_source) continue;
-    const uint64_t* checks = ChecksOf(run, block);
-    header.runs[run.run].checks.assign(checks, checks + run.checks);
-  }
-  for (size_t part = 0; part < parts_.size(); ++part) {
-    FIRN_ASSIGN_OR_RETURN(header.errors[static_cast<size_t>(parts_[part].part)],
-                          measured_[block * measures_per_block() + part]);
-  }
-  return SerializeHeader(header);
-}
-
-JobDone RecodeBatch::Finish(size_t block) const {
-  auto payload = HeaderOf(block);
-  JobDone answer{tasks_[block].id, payload.status(), {}};
-  if (payload.ok()) answer.payload = *std::move(payload);
-  return answer;
 }
 
 }  // namespace firn::gpu

@@ -35,7 +35,8 @@ class RecodeBatch {
  public:
   // No more than fills the GPU: what goes together comes back together, and whoever sent it waits for all of it.
   static constexpr size_t kBlocksMax = 16;
-  static constexpr uint64_t kSourceBytesMax = uint64_t{64} << 20;
+  static constexpr uint64_t kSourceBytesMax = uint64_t{256} << 20;
+  static constexpr uint64_t kSourceBytesMin = uint64_t{16} << 20;
 
   RecodeBatch(uint8_t* pool, const RegisteredRegions* regions, const ArtifactSource* artifacts)
       : pool_(pool), regions_(regions), artifacts_(artifacts) {}
@@ -44,9 +45,12 @@ class RecodeBatch {
   static bool Alike(const RecodeTask& a, const RecodeTask& b);
   // How many blocks like this one a slot has room for; 0: not even one, or there is no kernel (`*why`).
   static size_t BlocksThatFit(const RecodeTask& task, const ScratchSlot& slot, absl::Status* why);
+  // How many of these blocks keep the GPU busy for longer than it takes to start them.
+  static size_t BlocksWorthwhile(const RecodeTask& task);
 
-  // `out` gets the copies to the host.
-  absl::Status Enqueue(std::vector<RecodeTask> tasks, ScratchSlot* slot, TransformCache* transforms, cudaStream_t out);
+  // `out` gets the copies of codes to the host. After slot->done() `answer` alone is needed.
+  absl::Status Enqueue(std::vector<RecodeTask> tasks, ScratchSlot* slot, AnswerSlot* answer, TransformCache* transforms,
+                       cudaStream_t out);
   // What the processor has to do: units [0, measures_per_block() * tasks().size()), in any order and side by side.
   // Block b may be finished when all of its units, which follow each other, are done.
   size_t measures_per_block() const { return std::max<size_t>(parts_.size(), 1); }
@@ -82,7 +86,7 @@ class RecodeBatch {
   absl::Status EnqueueSamples(CopyList* to_host);
   absl::Status EnqueueRuns(cudaStream_t out);
   const uint64_t* ChecksOf(const CheckedRun& run, size_t block) const {
-    return reinterpret_cast<const uint64_t*>(slot_->host_results() + run.results_at) + block * run.checks;
+    return reinterpret_cast<const uint64_t*>(answer_->results() + run.results_at) + block * run.checks;
   }
   // Whether the source was whole and the values fit.
   absl::Status VerdictOf(size_t block) const;
@@ -99,6 +103,7 @@ class RecodeBatch {
   const ArtifactSource* const artifacts_;
   std::vector<RecodeTask> tasks_;
   ScratchSlot* slot_ = nullptr;
+  AnswerSlot* answer_ = nullptr;
   RunMask coded_runs_;  // Of the target, those that kernels write; the others are the source's.
   std::array<uint64_t, kRunIds> code_at_{}, code_stride_{};
   std::vector<CodedPart> parts_;

@@ -4,6 +4,14 @@
 #include "daemon/gpu/cuda_check.h"
 
 namespace firn::gpu {
+namespace {
+
+absl::Status AllocatePinned(uint8_t** at, uint64_t bytes) {
+  return CudaStatus(cudaMallocHost(reinterpret_cast<void**>(at), bytes),
+                    fmt::format("allocate {} bytes of pinned memory", bytes));
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<ScratchSlot>> ScratchSlot::Create(uint64_t codes_bytes, int priority) {
   std::unique_ptr<ScratchSlot> slot(new ScratchSlot());
@@ -13,14 +21,13 @@ absl::StatusOr<std::unique_ptr<ScratchSlot>> ScratchSlot::Create(uint64_t codes_
   };
   FIRN_RETURN_IF_ERROR(allocate(&slot->codes_, codes_bytes));
   FIRN_RETURN_IF_ERROR(allocate(&slot->side_, 3 * kSideBytes));
-  FIRN_RETURN_IF_ERROR(CudaStatus(cudaMallocHost(reinterpret_cast<void**>(&slot->pinned_), 3 * kSideBytes),
-                                  fmt::format("allocate {} bytes of pinned memory", 3 * kSideBytes)));
+  FIRN_RETURN_IF_ERROR(AllocatePinned(&slot->pinned_, kSideBytes));
   auto open = [priority](cudaStream_t* stream) {
     return CudaStatus(cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, priority), "make a stream");
   };
   FIRN_RETURN_IF_ERROR(open(&slot->work_));
   for (cudaStream_t& stream : slot->aside_) FIRN_RETURN_IF_ERROR(open(&stream));
-  for (cudaEvent_t* event : {&slot->ready_, &slot->coded_, &slot->joined_}) {
+  for (cudaEvent_t* event : {&slot->ready_, &slot->coded_, &slot->left_, &slot->joined_}) {
     FIRN_RETURN_IF_ERROR(CudaStatus(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "make an event"));
   }
   FIRN_RETURN_IF_ERROR(CudaStatus(
@@ -36,10 +43,18 @@ ScratchSlot::~ScratchSlot() {
     if (stream != nullptr) cudaStreamDestroy(stream);
   }
   if (work_ != nullptr) cudaStreamDestroy(work_);
-  for (cudaEvent_t event : {ready_, coded_, joined_, done_}) {
+  for (cudaEvent_t event : {ready_, coded_, left_, joined_, done_}) {
     if (event != nullptr) cudaEventDestroy(event);
   }
 }
+
+absl::StatusOr<std::unique_ptr<AnswerSlot>> AnswerSlot::Create() {
+  std::unique_ptr<AnswerSlot> slot(new AnswerSlot());
+  FIRN_RETURN_IF_ERROR(AllocatePinned(&slot->pinned_, 2 * ScratchSlot::kSideBytes));
+  return slot;
+}
+
+AnswerSlot::~AnswerSlot() { cudaFreeHost(pinned_); }
 
 absl::Status ScratchSlot::AsideAfter(cudaEvent_t event) const {
   for (cudaStream_t stream : aside_) {
