@@ -92,8 +92,7 @@ size_t RecodeBatch::BlocksThatFit(const RecodeTask& task, const ScratchSlot& slo
     parameters += 8 * (uint64_t{CheckCount(source.runs[i])} + CheckCount(target.runs[i]) + 4);
   }
   uint64_t fit =
-      std::min({std::max<uint64_t>(kSourceBytesMax / SourceBytes(task), 1),
-                slot.codes_bytes() / std::max<uint64_t>(block_bytes, 1), ScratchSlot::kSideBytes / 2 / parameters,
+      std::min({slot.codes_bytes() / std::max<uint64_t>(block_bytes, 1), ScratchSlot::kSideBytes / 2 / parameters,
                 ScratchSlot::kSideBytes / std::max<uint64_t>(rows, 1), uint64_t{kBlocksMax}});
   if (fit == 0) *why = Unimplemented("a block of {} bytes of codes does not fit scratch", block_bytes);
   return fit;
@@ -203,14 +202,12 @@ absl::Status RecodeBatch::Enqueue(std::vector<RecodeTask> tasks, ScratchSlot* sl
   FIRN_RETURN_IF_ERROR(EnqueueChecks(/*of_source=*/false));
   FIRN_RETURN_IF_ERROR(CudaStatus(cudaStreamWaitEvent(out, slot->coded(), 0), "wait for an event"));
   FIRN_RETURN_IF_ERROR(EnqueueRuns(out));
-  FIRN_RETURN_IF_ERROR(CudaStatus(cudaEventRecord(slot->left(), out), "record an event"));
-  // Results go their own way: the next batch's codes need not wait for this one's checks.
-  FIRN_RETURN_IF_ERROR(slot->Join(work));
+  // Results behind the codes, in the same stream: in one of their own they may wait for the next batch's codes.
+  FIRN_RETURN_IF_ERROR(slot->Join(out));
   to_host.AddPinned(slot->results(), answer->results(), result_bytes_);
   if (target().exact_tokens == 0) to_host.AddPinned(slot->rows(), answer->rows(), row_bytes_);
-  FIRN_RETURN_IF_ERROR(to_host.Enqueue(work));
-  FIRN_RETURN_IF_ERROR(CudaStatus(cudaStreamWaitEvent(work, slot->left(), 0), "wait for an event"));
-  return CudaStatus(cudaEventRecord(slot->done(), work), "record an event");
+  FIRN_RETURN_IF_ERROR(to_host.Enqueue(out));
+  return CudaStatus(cudaEventRecord(slot->done(), out), "record an event");
 }
 
 // The source values of a part, all heads of all layers.

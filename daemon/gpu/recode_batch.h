@@ -35,8 +35,7 @@ class RecodeBatch {
  public:
   // No more than fills the GPU: what goes together comes back together, and whoever sent it waits for all of it.
   static constexpr size_t kBlocksMax = 16;
-  static constexpr uint64_t kSourceBytesMax = uint64_t{256} << 20;
-  static constexpr uint64_t kSourceBytesMin = uint64_t{16} << 20;
+  static constexpr uint64_t kSourceBytesMin = uint64_t{16} << 20;  // Less is not worth a start, where more waits.
 
   RecodeBatch(uint8_t* pool, const RegisteredRegions* regions, const ArtifactSource* artifacts)
       : pool_(pool), regions_(regions), artifacts_(artifacts) {}
@@ -48,7 +47,7 @@ class RecodeBatch {
   // How many of these blocks keep the GPU busy for longer than it takes to start them.
   static size_t BlocksWorthwhile(const RecodeTask& task);
 
-  // `out` gets the copies of codes to the host. After slot->done() `answer` alone is needed.
+  // `out` gets the copies to the host. After slot->done() `answer` alone is needed.
   absl::Status Enqueue(std::vector<RecodeTask> tasks, ScratchSlot* slot, AnswerSlot* answer, TransformCache* transforms,
                        cudaStream_t out);
   // What the processor has to do: units [0, measures_per_block() * tasks().size()), in any order and side by side.

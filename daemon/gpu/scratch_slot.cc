@@ -27,7 +27,7 @@ absl::StatusOr<std::unique_ptr<ScratchSlot>> ScratchSlot::Create(uint64_t codes_
   };
   FIRN_RETURN_IF_ERROR(open(&slot->work_));
   for (cudaStream_t& stream : slot->aside_) FIRN_RETURN_IF_ERROR(open(&stream));
-  for (cudaEvent_t* event : {&slot->ready_, &slot->coded_, &slot->left_, &slot->joined_}) {
+  for (cudaEvent_t* event : {&slot->ready_, &slot->coded_, &slot->joined_}) {
     FIRN_RETURN_IF_ERROR(CudaStatus(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "make an event"));
   }
   FIRN_RETURN_IF_ERROR(CudaStatus(
@@ -43,7 +43,7 @@ ScratchSlot::~ScratchSlot() {
     if (stream != nullptr) cudaStreamDestroy(stream);
   }
   if (work_ != nullptr) cudaStreamDestroy(work_);
-  for (cudaEvent_t event : {ready_, coded_, left_, joined_, done_}) {
+  for (cudaEvent_t event : {ready_, coded_, joined_, done_}) {
     if (event != nullptr) cudaEventDestroy(event);
   }
 }

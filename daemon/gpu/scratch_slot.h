@@ -36,7 +36,6 @@ class ScratchSlot {
   cudaStream_t aside(size_t i) const { return aside_[i % kAside]; }
   cudaEvent_t ready() const { return ready_; }
   cudaEvent_t coded() const { return coded_; }
-  cudaEvent_t left() const { return left_; }
   cudaEvent_t done() const { return done_; }
   // What aside(i) does from now on comes after `event`.
   absl::Status AsideAfter(cudaEvent_t event) const;
@@ -49,7 +48,7 @@ class ScratchSlot {
   uint64_t codes_bytes_ = 0;
   cudaStream_t work_ = nullptr;
   std::array<cudaStream_t, kAside> aside_{};
-  cudaEvent_t ready_ = nullptr, coded_ = nullptr, left_ = nullptr, joined_ = nullptr, done_ = nullptr;
+  cudaEvent_t ready_ = nullptr, coded_ = nullptr, joined_ = nullptr, done_ = nullptr;
 };
 
 // Where the results and sampled rows of a batch arrive, pinned: the processor looks at them while its ScratchSlot is of
