@@ -1,4 +1,4 @@
-// One lane of a GPU: jobs in order, enqueued by one thread and waited for by another.
+// One lane of a GPU: jobs begun in order, enqueued by one thread and waited for by another.
 //
 // Copies that wait are enqueued together, and so are recodings that are alike. What a recoding leaves to the processor,
 // above all the errors of some hundred rows a block, is done by some threads more, so that the GPU is not kept waiting.

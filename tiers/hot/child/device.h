@@ -1,9 +1,9 @@
 // A GPU as its child process drives it, as a seam: CUDA, or the processor itself for tests and machines without one.
 //
-// Jobs of one lane run in order; each gets exactly one answer, from any thread. Jobs have passed CheckJob, so every
-// place lies within the pool or the usable part of a region. Threads: Submit and the rest are called by one thread.
-// Errors: a job's own go into its answer. What ends the GPU for this process goes to `on_fatal`; answers may stay out
-// then.
+// Jobs of one lane begin in order, and those that are not answered may run side by side (messages.h); each gets exactly
+// one answer, from any thread, in any order. Jobs have passed CheckJob, so every place lies within the pool or the
+// usable part of a region. Threads: Submit and the rest are called by one thread. Errors: a job's own go into its
+// answer. What ends the GPU for this process goes to `on_fatal`; answers may stay out then.
 #pragma once
 
 #include <cstdint>

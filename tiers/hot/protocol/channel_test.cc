@@ -42,6 +42,22 @@ TEST(GpuChannel, LargeMessagesArriveWholeAndInOrder) {
   EXPECT_FALSE(ends.a->unsent());
 }
 
+TEST(GpuChannel, ManySmallMessagesLeaveTogether) {
+  Ends ends;
+  constexpr int32_t kMessages = 1000;  // More than one call sends, fewer than the socket holds.
+  for (int32_t i = 0; i < kMessages; ++i) ASSERT_TRUE(ends.a->Queue(Fatal{i, "x"}).ok());
+  int32_t next = 0;
+  for (int round = 0; round < 10'000 && next < kMessages; ++round) {
+    ASSERT_TRUE(ends.a->Flush().ok());
+    ASSERT_TRUE(*ends.b->Receive());
+    for (auto got = ends.b->Next(); got.ok() && got->has_value(); got = ends.b->Next()) {
+      EXPECT_EQ(std::get<Fatal>((*got)->message).code, next++);
+    }
+  }
+  EXPECT_EQ(next, kMessages);
+  EXPECT_FALSE(ends.a->unsent());
+}
+
 TEST(GpuChannel, DescriptorsTravelWithTheirMessages) {
   Ends ends;
   UniqueFd one(::memfd_create("one", 0)), two(::memfd_create("two", 0));
