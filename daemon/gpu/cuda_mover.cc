@@ -58,7 +58,9 @@ absl::StatusOr<std::unique_ptr<CudaMover>> CudaMover::Create(MoverOptions option
   FIRN_RETURN_IF_ERROR(CudaStatus(
       cudaStreamCreateWithPriority(&mover->stream_, cudaStreamNonBlocking, mover->options_.priority), "make a stream"));
   FIRN_RETURN_IF_ERROR(CudaStatus(cudaEventCreateWithFlags(&mover->done_, cudaEventDisableTiming), "make an event"));
-  FIRN_ASSIGN_OR_RETURN(mover->slot_, ScratchSlot::Create(std::max<uint64_t>(mover->options_.slot_bytes, kAlignment)));
+  FIRN_ASSIGN_OR_RETURN(mover->slot_, ScratchSlot::Create(std::max<uint64_t>(mover->options_.slot_bytes, kAlignment),
+                                                           mover->options_.priority));
+  FIRN_ASSIGN_OR_RETURN(mover->answers_, AnswerSlot::Create());
   mover->thread_ = std::thread([m = mover.get()] { m->Run(); });
   return mover;
 }
@@ -213,7 +215,7 @@ absl::Status CudaMover::Upload(const Parameters& parameters) {
 }
 
 absl::Status CudaMover::Await(const Parameters& parameters) {
-  cudaMemcpyAsync(slot_->host_results(), slot_->results(), parameters.results(), cudaMemcpyDeviceToHost, stream_);
+  cudaMemcpyAsync(answers_->results(), slot_->results(), parameters.results(), cudaMemcpyDeviceToHost, stream_);
   cudaError_t error = cudaEventRecord(done_, stream_);
   if (error == cudaSuccess) error = cudaEventSynchronize(done_);
   if (error != cudaSuccess) sticky_ = error;
@@ -259,10 +261,10 @@ absl::StatusOr<std::vector<uint8_t>> CudaMover::Import(const ImportJob& job) {
   for (uint32_t i = 0; i < kRunIds; ++i) {
     if (results[i] == nullptr) continue;
     uint64_t at = static_cast<uint64_t>(reinterpret_cast<uint8_t*>(results[i]) - slot_->results());
-    const auto* found = reinterpret_cast<const uint64_t*>(slot_->host_results() + at);
+    const auto* found = reinterpret_cast<const uint64_t*>(answers_->results() + at);
     std::copy_n(found, moving.header.runs[i].checks.size(), moving.header.runs[i].checks.begin());
   }
-  if (*reinterpret_cast<const uint32_t*>(slot_->host_results()) != 0) {
+  if (*reinterpret_cast<const uint32_t*>(answers_->results()) != 0) {
     moving.header.flags |= RecordHeader::kNonFinite;
   }
   return SerializeHeader(moving.header);
@@ -317,7 +319,7 @@ absl::Status CudaMover::Export(const ExportJob& job) {
     if (results[i] == nullptr) continue;
     uint64_t at = static_cast<uint64_t>(reinterpret_cast<uint8_t*>(results[i]) - slot_->results());
     const auto& checks = moving.header.runs[i].checks;
-    if (!std::equal(checks.begin(), checks.end(), reinterpret_cast<const uint64_t*>(slot_->host_results() + at))) {
+    if (!std::equal(checks.begin(), checks.end(), reinterpret_cast<const uint64_t*>(answers_->results() + at))) {
       return DataLoss("run {} is damaged", i);
     }
   }

@@ -77,6 +77,7 @@ class CudaMover {
   cudaStream_t stream_ = nullptr;
   cudaEvent_t done_ = nullptr;  // Waited for without giving the processor away: jobs take less than a wake does.
   std::unique_ptr<ScratchSlot> slot_;
+  std::unique_ptr<AnswerSlot> answers_;
   IpcMemory memory_;
   TransformCache transforms_;
   cudaError_t sticky_ = cudaSuccess;

@@ -83,16 +83,10 @@ struct ArtifactData {
   bool operator==(const ArtifactData&) const = default;
 };
 
-<<<<<<< HEAD
-// Jobs of one lane run in order, beside those of the other lanes.
-enum class Lane : uint8_t { kServe = 0, kStore = 1, kDemote = 2, kImport = 3 };
-inline constexpr uint32_t kLanes = 4;
-=======
 // Jobs of one lane begin in order, beside those of the other lanes. Those that are not answered may run side by side:
 // no job names bytes that another of them writes.
-enum class Lane : uint8_t { kServe = 0, kStore = 1, kDemote = 2 };
-inline constexpr uint32_t kLanes = 3;
->>>>>>> 069da01 (Docs: the GPU tier measured; jobs of a lane that are under way may run side by side, and say so)
+enum class Lane : uint8_t { kServe = 0, kStore = 1, kDemote = 2, kImport = 3 };
+inline constexpr uint32_t kLanes = 4;
 
 // Copies bytes as they are. Sources and targets are each a sequence of places with the same number of bytes in all.
 struct CopyJob {
