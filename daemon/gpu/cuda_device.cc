@@ -50,6 +50,7 @@ class CudaDevice final : public Device {
   uint8_t* pool_ = nullptr;
   std::unique_ptr<RegisteredRegions> regions_;
   std::array<std::unique_ptr<CudaLane>, kLanes> lanes_;
+  IpcMemory memory_;  // Outlives the movers.
   static constexpr size_t kMovers = 3;
   std::array<std::unique_ptr<CudaMover>, kMovers> importers_, exporters_;
   size_t turn_ = 0;  // Of the thread that submits.
@@ -114,6 +115,7 @@ absl::StatusOr<Ready> CudaDevice::Open(const Hello& hello, const ArtifactSource*
   mover.regions = regions_.get();
   mover.artifacts = artifacts;
   mover.events = options.events;
+  mover.memory = &memory_;
   for (auto& importer : importers_) {
     FIRN_ASSIGN_OR_RETURN(importer, CudaMover::Create(mover));
   }

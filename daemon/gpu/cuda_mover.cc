@@ -158,11 +158,11 @@ absl::StatusOr<bool> CudaMover::EventHasCome(Waiting* waiting) {
 }
 
 kernels::RowsView CudaMover::RowsOf(const DeviceRows& rows, Part part, const RecordHeader& header,
-                                    const std::vector<uint8_t*>& memory, Parameters* parameters) {
+                                    const std::vector<std::shared_ptr<const OpenedMemory>>& memory, Parameters* parameters) {
   const DevicePart& device = rows.parts[static_cast<size_t>(part)];
   const uint32_t value_bytes = DTypeBytes(header.dtype);
   std::vector<void*> bases;
-  for (const DeviceLayer& layer : device.layers) bases.push_back(memory[layer.memory] + layer.offset);
+  for (const DeviceLayer& layer : device.layers) bases.push_back(memory[layer.memory]->base + layer.offset);
   kernels::RowsView view;
   view.base = bases[0];
   view.layer_bases = const_cast<void* const*>(parameters->Add(bases));
@@ -225,7 +225,7 @@ absl::Status CudaMover::Await(const Parameters& parameters) {
 absl::StatusOr<std::vector<uint8_t>> CudaMover::Import(const ImportJob& job) {
   FIRN_ASSIGN_OR_RETURN(Moving moving, ParseMoving(job.header, job.from, job.target));
   if (moving.present != moving.header.encoded) return InvalidArgument("runs of the record have no place");
-  FIRN_ASSIGN_OR_RETURN(auto memory, memory_.Open(job.from.memory, moving.ends));
+  FIRN_ASSIGN_OR_RETURN(auto memory, options_.memory->Open(job.from.memory, moving.ends));
   Parameters parameters(*slot_);
   const BlockShape& shape = moving.header.shape;
   std::array<uint8_t*, kRunIds> runs{};
@@ -304,7 +304,7 @@ absl::StatusOr<std::array<uint8_t*, kRunIds>> CudaMover::GatherRuns(const Export
 
 absl::Status CudaMover::Export(const ExportJob& job) {
   FIRN_ASSIGN_OR_RETURN(Moving moving, ParseMoving(job.header, job.to, job.source));
-  FIRN_ASSIGN_OR_RETURN(auto memory, memory_.Open(job.to.memory, moving.ends));
+  FIRN_ASSIGN_OR_RETURN(auto memory, options_.memory->Open(job.to.memory, moving.ends));
   FIRN_ASSIGN_OR_RETURN(auto runs, GatherRuns(job));
   Parameters parameters(*slot_);
   std::array<kernels::RowsView, 2> rows;

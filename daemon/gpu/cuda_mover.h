@@ -33,6 +33,7 @@ struct MoverOptions {
   const ArtifactSource* artifacts = nullptr;
   uint64_t slot_bytes = 0;  // Of scratch: an export's codes.
   Device::Events events;
+  IpcMemory* memory = nullptr;  // Shared by the GPU's movers.
 };
 
 class CudaMover {
@@ -63,7 +64,7 @@ class CudaMover {
                           const std::array<uint8_t*, kRunIds>& runs);
   // Where a part's rows lie, arrays uploaded with `parameters`.
   kernels::RowsView RowsOf(const DeviceRows& rows, Part part, const RecordHeader& header,
-                           const std::vector<uint8_t*>& memory, Parameters* parameters);
+                           const std::vector<std::shared_ptr<const OpenedMemory>>& memory, Parameters* parameters);
   // Enqueues the checks of `present` runs; their results are complete after the stream.
   absl::Status SumRuns(const RecordHeader& header, RunMask present, const std::array<uint8_t*, kRunIds>& runs,
                        Parameters* parameters, std::array<uint64_t*, kRunIds>* results);
@@ -78,7 +79,6 @@ class CudaMover {
   cudaEvent_t done_ = nullptr;  // Waited for without giving the processor away: jobs take less than a wake does.
   std::unique_ptr<ScratchSlot> slot_;
   std::unique_ptr<AnswerSlot> answers_;
-  IpcMemory memory_;
   TransformCache transforms_;
   cudaError_t sticky_ = cudaSuccess;
 

@@ -26,21 +26,29 @@ absl::StatusOr<AddressRange> FindAddressRange() {
 
 }  // namespace
 
-IpcMemory::~IpcMemory() { CloseIdle(0, 0); }
+OpenedMemory::~OpenedMemory() {
+  if (base != nullptr) cudaIpcCloseMemHandle(base);
+}
 
-void IpcMemory::CloseIdle(int64_t now_ms, size_t keep) {
-  while (!opened_.empty() && (opened_.size() > keep || opened_.back().used_ms + kIdleMs < now_ms)) {
-    cudaIpcCloseMemHandle(opened_.back().base);
-    opened_.pop_back();
+void IpcMemory::CloseIdleLocked(int64_t now_ms) {
+  // From the one used longest ago; what a job holds stays, since its handle could not be opened again.
+  size_t open = opened_.size();
+  for (auto it = opened_.end(); it != opened_.begin();) {
+    --it;
+    bool idle = (*it)->used_ms + kIdleMs < now_ms;
+    if (!idle && open <= kOpenMax) return;
+    if (it->use_count() > 1) continue;
+    it = opened_.erase(it);
+    --open;
   }
 }
 
-absl::StatusOr<IpcMemory::Opened*> IpcMemory::Find(const DeviceHandle& handle, int64_t now_ms) {
+absl::StatusOr<std::shared_ptr<OpenedMemory>> IpcMemory::FindLocked(const DeviceHandle& handle, int64_t now_ms) {
   for (auto it = opened_.begin(); it != opened_.end(); ++it) {
-    if (it->handle != handle) continue;
-    it->used_ms = now_ms;
+    if ((*it)->handle != handle) continue;
+    (*it)->used_ms = now_ms;
     opened_.splice(opened_.begin(), opened_, it);
-    return &opened_.front();
+    return opened_.front();
   }
   static const absl::StatusOr<AddressRange> address_range = FindAddressRange();
   FIRN_RETURN_IF_ERROR(address_range.status());
@@ -53,30 +61,35 @@ absl::StatusOr<IpcMemory::Opened*> IpcMemory::Find(const DeviceHandle& handle, i
     return InvalidArgument("a handle of memory that opens nothing: {} (CUDA {})", cudaGetErrorString(error),
                            static_cast<int>(error));
   }
+  auto opened = std::make_shared<OpenedMemory>();
+  opened->handle = handle;
+  opened->base = static_cast<uint8_t*>(base);
+  opened->used_ms = now_ms;
   uint64_t start = 0;
   size_t bytes = 0;
   int code = (*address_range)(&start, &bytes, reinterpret_cast<uint64_t>(base));
   if (code != 0 || start != reinterpret_cast<uint64_t>(base)) {
-    cudaIpcCloseMemHandle(base);
     return InternalError("the extent of a worker's memory is not to be had (CUDA {})", code);
   }
-  opened_.push_front({handle, static_cast<uint8_t*>(base), bytes, now_ms});
-  return &opened_.front();
+  opened->bytes = bytes;
+  opened_.push_front(opened);
+  return opened;
 }
 
-absl::StatusOr<std::vector<uint8_t*>> IpcMemory::Open(const std::vector<DeviceHandle>& handles,
-                                                      const std::vector<uint64_t>& ends) {
+absl::StatusOr<std::vector<std::shared_ptr<const OpenedMemory>>> IpcMemory::Open(
+    const std::vector<DeviceHandle>& handles, const std::vector<uint64_t>& ends) {
+  std::lock_guard lock(mu_);
   int64_t now_ms = Clock::Real()->NowNs() / 1'000'000;
-  CloseIdle(now_ms, kOpenMax);
-  std::vector<uint8_t*> bases;
+  CloseIdleLocked(now_ms);
+  std::vector<std::shared_ptr<const OpenedMemory>> out;
   for (size_t i = 0; i < handles.size(); ++i) {
-    FIRN_ASSIGN_OR_RETURN(Opened * opened, Find(handles[i], now_ms));
+    FIRN_ASSIGN_OR_RETURN(auto opened, FindLocked(handles[i], now_ms));
     if (ends[i] > opened->bytes) {
       return InvalidArgument("rows up to byte {} of memory that has {}", ends[i], opened->bytes);
     }
-    bases.push_back(opened->base);
+    out.push_back(std::move(opened));
   }
-  return bases;
+  return out;
 }
 
 }  // namespace firn::gpu

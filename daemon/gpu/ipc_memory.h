@@ -1,13 +1,16 @@
 // Device memory of workers, opened by CUDA IPC and kept open for a while: opening takes longer than most jobs.
 //
-// Threads: one. Ownership: closes what nobody has used for kIdleMs or what kOpenMax others were used after. What is
-// used until the next call of Open stays open.
+// A process may open a handle once at a time, so the movers of a GPU share one of these. Threads: safe from any; the
+// GPU must be the caller's current one. Ownership: what is used stays open as long as somebody holds it; what nobody has
+// used for kIdleMs, or what kOpenMax others were used after, is closed at the next call.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
 #include <list>
+#include <memory>
+#include <mutex>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -15,28 +18,30 @@
 
 namespace firn::gpu {
 
+// One allocation of a worker's, open.
+struct OpenedMemory {
+  ~OpenedMemory();
+  DeviceHandle handle;
+  uint8_t* base = nullptr;
+  uint64_t bytes = 0;
+  int64_t used_ms = 0;  // Guarded by IpcMemory's lock.
+};
+
 class IpcMemory {
  public:
   static constexpr size_t kOpenMax = 256;
   static constexpr int64_t kIdleMs = 30'000;
 
-  ~IpcMemory();
-  // The start of each allocation. InvalidArgument where one has fewer bytes than `ends` says are used, or where a
-  // handle opens nothing.
-  absl::StatusOr<std::vector<uint8_t*>> Open(const std::vector<DeviceHandle>& handles,
-                                             const std::vector<uint64_t>& ends);
+  // InvalidArgument where an allocation has fewer bytes than `ends` says are used, or where a handle opens nothing.
+  absl::StatusOr<std::vector<std::shared_ptr<const OpenedMemory>>> Open(const std::vector<DeviceHandle>& handles,
+                                                                        const std::vector<uint64_t>& ends);
 
  private:
-  struct Opened {
-    DeviceHandle handle;
-    uint8_t* base = nullptr;
-    uint64_t bytes = 0;
-    int64_t used_ms = 0;
-  };
-  absl::StatusOr<Opened*> Find(const DeviceHandle& handle, int64_t now_ms);
-  void CloseIdle(int64_t now_ms, size_t keep);
+  absl::StatusOr<std::shared_ptr<OpenedMemory>> FindLocked(const DeviceHandle& handle, int64_t now_ms);
+  void CloseIdleLocked(int64_t now_ms);
 
-  std::list<Opened> opened_;  // The last used first.
+  std::mutex mu_;
+  std::list<std::shared_ptr<OpenedMemory>> opened_;  // Guarded by mu_. The last used first.
 };
 
 }  // namespace firn::gpu
