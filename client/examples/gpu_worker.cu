@@ -61,7 +61,8 @@ __device__ void ForValues(const Cache& cache, const uint32_t* pages, Visit visit
   for (uint64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     uint32_t token = row % kBlockTokens, head = row / kBlockTokens % cache.heads;
     uint32_t tensor = static_cast<uint32_t>(row / kBlockTokens / cache.heads);
-    uint64_t at = ((uint64_t{pages[token / kPageTokens]} * kPageTokens + token % kPageTokens) * cache.heads + head) * kWidth;
+    uint64_t at =
+        ((uint64_t{pages[token / kPageTokens]} * kPageTokens + token % kPageTokens) * cache.heads + head) * kWidth;
     visit(static_cast<uint32_t>(row), cache.tensors[tensor] + at + threadIdx.x);
   }
 }
@@ -114,7 +115,8 @@ class Worker {
     std::memcpy(event_.data(), &event, sizeof(event));
     // Pages in an order that is not theirs: a cache is never tidy.
     for (uint32_t i = 0; i < pages; ++i) order_.push_back((i * 7 + 3) % static_cast<uint32_t>(pages));
-    std::sort(order_.begin(), order_.end(), [](uint32_t a, uint32_t b) { return (a * 2654435761u) < (b * 2654435761u); });
+    std::sort(order_.begin(), order_.end(),
+              [](uint32_t a, uint32_t b) { return (a * 2654435761u) < (b * 2654435761u); });
     Check(cudaMalloc(&pages_, order_.size() * sizeof(uint32_t)), "allocate");
     Check(cudaMemcpy(pages_, order_.data(), order_.size() * sizeof(uint32_t), cudaMemcpyHostToDevice), "copy");
     int clock_khz = 0;
@@ -175,9 +177,7 @@ firnkv::BlockKey KeyOf(uint64_t seed) {
   return firnkv::BlockKey::Opaque(opaque);
 }
 
-double Seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double Seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 struct Totals {
   uint64_t put = 0, got = 0, missed = 0, exact = 0, wrong = 0;
@@ -271,15 +271,17 @@ int Run(const Options& options) {
     PutBlocks(worker, **session, *ns, options, first, &totals);
     GetBlocks(worker, **client, *ns, options, first, &totals);
     // And what was put a while ago, from wherever it is by now.
-    if (round >= 4 && round % 4 == 0) GetBlocks(worker, **client, *ns, options, first / 2 / options.blocks * options.blocks, &totals);
+    if (round >= 4 && round % 4 == 0)
+      GetBlocks(worker, **client, *ns, options, first / 2 / options.blocks * options.blocks, &totals);
   }
   double gb = static_cast<double>(worker.block_bytes()) / 1e9;
-  std::printf("worker blocks of %.2f MB: put %llu at %.2f GB/s, got %llu at %.2f GB/s (%llu exact), missed %llu, wrong %llu, "
-              "worst error %.3f\n",
-              gb * 1e3, static_cast<unsigned long long>(totals.put), static_cast<double>(totals.put) * gb / totals.put_s,
-              static_cast<unsigned long long>(totals.got), static_cast<double>(totals.got + totals.missed) * gb / totals.get_s,
-              static_cast<unsigned long long>(totals.exact), static_cast<unsigned long long>(totals.missed),
-              static_cast<unsigned long long>(totals.wrong), totals.worst);
+  std::printf(
+      "worker blocks of %.2f MB: put %llu at %.2f GB/s, got %llu at %.2f GB/s (%llu exact), missed %llu, wrong %llu, "
+      "worst error %.3f\n",
+      gb * 1e3, static_cast<unsigned long long>(totals.put), static_cast<double>(totals.put) * gb / totals.put_s,
+      static_cast<unsigned long long>(totals.got), static_cast<double>(totals.got + totals.missed) * gb / totals.get_s,
+      static_cast<unsigned long long>(totals.exact), static_cast<unsigned long long>(totals.missed),
+      static_cast<unsigned long long>(totals.wrong), totals.worst);
   return totals.wrong == 0 && totals.got > 0 ? 0 : 1;
 }
 

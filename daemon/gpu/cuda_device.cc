@@ -97,8 +97,7 @@ absl::StatusOr<Ready> CudaDevice::Open(const Hello& hello, const ArtifactSource*
   int least = 0, greatest = 0;
   FIRN_RETURN_IF_ERROR(CudaStatus(cudaDeviceGetStreamPriorityRange(&least, &greatest), "ask for priorities"));
   void* reserve = nullptr;  // Of what the lanes take.
-  const uint64_t lanes_bytes =
-      2 * hello.scratch_bytes + 16 * CudaLane::kSlots * ScratchSlot::kSideBytes;
+  const uint64_t lanes_bytes = 2 * hello.scratch_bytes + 16 * CudaLane::kSlots * ScratchSlot::kSideBytes;
   FIRN_RETURN_IF_ERROR(CudaStatus(cudaMalloc(&reserve, lanes_bytes), "allocate scratch"));
   FIRN_ASSIGN_OR_RETURN(ready.pool_bytes, TakePool(hello.pool_bytes));
   cudaFree(reserve);

@@ -59,7 +59,7 @@ absl::StatusOr<std::unique_ptr<CudaMover>> CudaMover::Create(MoverOptions option
       cudaStreamCreateWithPriority(&mover->stream_, cudaStreamNonBlocking, mover->options_.priority), "make a stream"));
   FIRN_RETURN_IF_ERROR(CudaStatus(cudaEventCreateWithFlags(&mover->done_, cudaEventDisableTiming), "make an event"));
   FIRN_ASSIGN_OR_RETURN(mover->slot_, ScratchSlot::Create(std::max<uint64_t>(mover->options_.slot_bytes, kAlignment),
-                                                           mover->options_.priority));
+                                                          mover->options_.priority));
   FIRN_ASSIGN_OR_RETURN(mover->answers_, AnswerSlot::Create());
   mover->thread_ = std::thread([m = mover.get()] { m->Run(); });
   return mover;
@@ -158,7 +158,8 @@ absl::StatusOr<bool> CudaMover::EventHasCome(Waiting* waiting) {
 }
 
 kernels::RowsView CudaMover::RowsOf(const DeviceRows& rows, Part part, const RecordHeader& header,
-                                    const std::vector<std::shared_ptr<const OpenedMemory>>& memory, Parameters* parameters) {
+                                    const std::vector<std::shared_ptr<const OpenedMemory>>& memory,
+                                    Parameters* parameters) {
   const DevicePart& device = rows.parts[static_cast<size_t>(part)];
   const uint32_t value_bytes = DTypeBytes(header.dtype);
   std::vector<void*> bases;

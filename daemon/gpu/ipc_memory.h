@@ -1,8 +1,8 @@
 // Device memory of workers, opened by CUDA IPC and kept open for a while: opening takes longer than most jobs.
 //
 // A process may open a handle once at a time, so the movers of a GPU share one of these. Threads: safe from any; the
-// GPU must be the caller's current one. Ownership: what is used stays open as long as somebody holds it; what nobody has
-// used for kIdleMs, or what kOpenMax others were used after, is closed at the next call.
+// GPU must be the caller's current one. Ownership: what is used stays open as long as somebody holds it; what nobody
+// has used for kIdleMs, or what kOpenMax others were used after, is closed at the next call.
 #pragma once
 
 #include <cuda_runtime_api.h>

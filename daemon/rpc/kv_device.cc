@@ -133,7 +133,8 @@ KvService::Unary* KvService::GetToDevice(Context* context, const v1::GetToDevice
       auto key = ToKey(ref.key(), "key");
       absl::Status refused = rows.ok() ? key.status() : rows.status();
       if (refused.ok() && ref.shard() >= (*ns)->facts.shards) {
-        refused = InvalidArgument("shard = {}; this namespace has shards 0 to {}", ref.shard(), (*ns)->facts.shards - 1);
+        refused =
+            InvalidArgument("shard = {}; this namespace has shards 0 to {}", ref.shard(), (*ns)->facts.shards - 1);
       }
       if (!refused.ok()) {
         FromStatus(refused, answer->mutable_status());

@@ -12,6 +12,8 @@ KvService::KvService(ServiceCore* core, CallerIdentity caller) : core_(core), ca
   Check(core, Method::kBeginPut, &KvService::BeginPut);
   Check(core, Method::kCommitPut, &KvService::CommitPut);
   Check(core, Method::kAbortPut, &KvService::AbortPut);
+  Check(core, Method::kFillFromDevice, &KvService::FillFromDevice);
+  Check(core, Method::kGetToDevice, &KvService::GetToDevice);
   Check(core, Method::kLookup, &KvService::Lookup);
   Check(core, Method::kExists, &KvService::Exists);
   Check(core, Method::kList, &KvService::List);

@@ -1,16 +1,22 @@
 // A daemon whose hot tier is on a GPU, in CI on the processor in its place: the child dies again and again under load,
 // and nothing but the hot copies goes. FIRN_TEST_GPU=cuda takes a real one.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <thread>
 
 #include "base/status.h"
+#include "firnkv/device.h"
+#include "firnkv/session.h"
 #include "tests/support/known_ranges.h"
 #include "tests/support/observe.h"
 #include "tests/support/one_namespace.h"
@@ -136,6 +142,94 @@ TEST_F(GpuDaemon, TheChildEndsWithTheDaemon) {
   ASSERT_GT(child, 0);
   daemon_.KillNow();
   EXPECT_TRUE(Eventually([&] { return ::kill(child, 0) != 0; })) << "process " << child << " is still there";
+}
+
+// A worker's memory on the processor is shared memory by name; on a GPU, client/examples/gpu_worker does the same.
+class WorkerMemory {
+ public:
+  WorkerMemory(const std::string& what, uint64_t bytes)
+      : bytes_(bytes), name_("/firn-gpu-test-" + what + std::to_string(::getpid())) {
+    int fd = ::shm_open(name_.c_str(), O_CREAT | O_EXCL | O_RDWR, 0600);
+    EXPECT_GE(fd, 0);
+    EXPECT_EQ(::ftruncate(fd, static_cast<off_t>(bytes)), 0);
+    base_ = static_cast<uint8_t*>(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+    ::close(fd);
+  }
+  ~WorkerMemory() {
+    ::munmap(base_, bytes_);
+    ::shm_unlink(name_.c_str());
+  }
+  uint8_t* base() const { return base_; }
+  firnkv::DeviceHandle handle() const {
+    firnkv::DeviceHandle handle{};
+    std::copy(name_.begin(), name_.end(), handle.begin());
+    return handle;
+  }
+
+ private:
+  const uint64_t bytes_;
+  const std::string name_;
+  uint8_t* base_ = nullptr;
+};
+
+TEST_F(GpuDaemon, AWorkerPutsFromAndGetsToItsOwnMemory) {
+  if (Backend() != "cpu") GTEST_SKIP() << "client/examples/gpu_worker is the worker on a GPU";
+  ASSERT_NO_FATAL_FAILURE(Start());
+  auto capabilities = client_->GetCapabilities();
+  ASSERT_TRUE(capabilities.ok());
+  EXPECT_THAT(capabilities->byte_paths, testing::Contains("gpu_handle"));
+  // Keys and values of a layer side by side, [part][page of 8 tokens][token][head][channel]; pages in falling order.
+  const uint64_t row = model_.width * 2, token = row * model_.heads, page = token * 8,
+                 part = page * (model_.tokens / 8);
+  WorkerMemory memory("m", part * 2 * model_.layers), event("e", 4096);
+  auto rows_with = [&](bool with_event) {
+    firnkv::DeviceRows rows;
+    rows.memory = {memory.handle()};
+    if (with_event) rows.event = event.handle();
+    for (uint32_t p = 0; p < 2; ++p) {
+      firnkv::DevicePart& of = p == 0 ? rows.k : rows.v;
+      for (uint32_t layer = 0; layer < model_.layers; ++layer) of.layers.push_back({0, (2 * layer + p) * part});
+      for (uint32_t i = model_.tokens / 8; i > 0; --i) of.pages.push_back(i - 1);
+      of.page_tokens = 8, of.page_stride = page, of.token_stride = token, of.head_stride = row;
+    }
+    return rows;
+  };
+  for (uint64_t i = 0; i < part * 2 * model_.layers; i += 2) {
+    uint16_t half = static_cast<uint16_t>(0x3000 + i * 2654435761u % 0x0800);
+    std::memcpy(memory.base() + i, &half, 2);
+  }
+  const std::vector<uint8_t> before(memory.base(), memory.base() + part * 2 * model_.layers);
+  auto session = client_->OpenSession("worker");
+  ASSERT_TRUE(session.ok());
+  firnkv::PutItem item{.key = firnkv::BlockKey::Opaque("a worker's block"), .tokens = model_.tokens};
+  auto leases = (*session)->BeginPut(ns_, std::span(&item, 1), {}, 1000);
+  ASSERT_TRUE(leases.ok() && leases->front().status.ok());
+  uint64_t lease = leases->front().lease;
+  firnkv::DeviceRows without = rows_with(false), with = rows_with(true);
+  auto refused = (*session)->FillFromDevice(std::span(&lease, 1), std::span(&without, 1));
+  ASSERT_TRUE(refused.ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(refused->front())) << "values without an event";
+  auto early = (*session)->CommitPut(std::span(&lease, 1));
+  ASSERT_TRUE(early.ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(early->front().status)) << "nothing was filled";
+  event.base()[0] = 1;
+  auto filled = (*session)->FillFromDevice(std::span(&lease, 1), std::span(&with, 1));
+  ASSERT_TRUE(filled.ok() && filled->front().ok()) << filled->front();
+  auto stored = (*session)->CommitPut(std::span(&lease, 1));
+  ASSERT_TRUE(stored.ok() && stored->front().status.ok()) << stored->front().status;
+  std::memset(memory.base(), 0, before.size());
+  firnkv::GetItem get{.key = item.key};
+  auto got = client_->GetToDevice(ns_, std::span(&get, 1), std::span(&without, 1));
+  ASSERT_TRUE(got.ok()) << got.status();
+  ASSERT_TRUE(got->front().status.ok()) << got->front().status;
+  EXPECT_EQ(got->front().served.k, firnkv::Precision::kExact);
+  EXPECT_EQ(got->front().tokens, model_.tokens);
+  EXPECT_EQ(std::memcmp(memory.base(), before.data(), before.size()), 0);
+  get.key = firnkv::BlockKey::Opaque("nobody's");
+  got = client_->GetToDevice(ns_, std::span(&get, 1), std::span(&without, 1));
+  ASSERT_TRUE(got.ok());
+  EXPECT_TRUE(absl::IsNotFound(got->front().status));
+  ExpectConsistent();
 }
 
 }  // namespace

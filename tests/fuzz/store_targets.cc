@@ -165,7 +165,7 @@ std::vector<Bytes> GpuSeeds() {
   recode.source_header = recode.target_header = {1, 2, 3};
   recode.source[10] = recode.target[4] = {{0, 4096, 64}};
   gpu::ImportJob import{{1, 2}, rows, {}};
-  import.target[10] = {{0, 0, 4096}};
+  import.target[10] = {{ 0, 0, 4096 }};
   gpu::ExportJob out{{3}, {}, rows};
   out.source[0] = {{1, 8, 8}, {0, 16, 8}};
   std::vector<gpu::Message> messages = {gpu::Hello{},
@@ -192,7 +192,7 @@ std::vector<Bytes> GpuSeeds() {
 
 std::vector<Target> StoreTargets() {
   std::vector<Target> targets;
-  targets.push_back({"messages of GPU children", RunGpuMessage, GpuSeeds(), nullptr});
+  targets.push_back({"gpu_message", RunGpuMessage, GpuSeeds(), nullptr});
   targets.push_back({"namespace",
                      RunNamespace,
                      {SerializeNamespace(SomeFacts(), {}), SerializeNamespace(SomeFacts(), SomePlan())},

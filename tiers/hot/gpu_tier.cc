@@ -216,8 +216,7 @@ void GpuTier::CommitImpl(std::unique_ptr<Draft> draft, std::shared_ptr<const Rec
       std::shared_ptr<Record> record = filled->record;
       if (!status.ok()) {
         // Where it was filled by reference, what it refers to is its caller's.
-        bool comes_back =
-            returned != nullptr && absl::IsUnavailable(status) && filled->source.header == nullptr;
+        bool comes_back = returned != nullptr && absl::IsUnavailable(status) && filled->source.header == nullptr;
         if (comes_back) *returned = std::move(filled);
         filled.reset();
         return done(status);
