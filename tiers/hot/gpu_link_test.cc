@@ -132,7 +132,7 @@ TEST(GpuLink, ChildrenThatBreakTheProtocolAreReplaced) {
       {"noise",
        [](gpu::Channel* c) {
          Say(c, gpu::Ready{.device = "x"});
-         (void)!::write(c->fd(), "this is no frame of any kind", 28);
+         (void)!::send(c->fd(), "this is no frame of any kind", 28, MSG_NOSIGNAL);
        },
        true},
       {"lost",

@@ -132,8 +132,12 @@ void CpuDevice::RunLane(LaneState* lane) {
     }
     if (!InjectFault(++jobs_, job)) continue;
     auto payload = std::visit([this](const auto& work) { return Work(work); }, job.work);
-    JobDone done{job.id, payload.status(), {}};
-    if (payload.ok()) done.payload = *std::move(payload);
+    JobDone done{job.id, absl::OkStatus(), {}};
+    if (payload.ok()) {
+      done.payload = *std::move(payload);
+    } else {
+      done.status = std::move(payload).status();  // Shared with nobody: another thread lets go of it.
+    }
     events_.on_done(std::move(done));
   }
 }
