@@ -23,6 +23,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/cord.h"
 #include "base/latency.h"
 #include "codecs/block_codec.h"
 #include "codecs/encoded_block.h"
@@ -91,6 +92,12 @@ struct TierCounters {
   // From the call to its completion, failures included; reads of a header alone are left out.
   LatencySnapshot read_latency, commit_latency;
 };
+
+// The payload of a ResourceExhausted that passes by itself, and that making room in the tier would not end.
+inline constexpr char kPassingShortage[] = "firnkv.passing_shortage";
+inline bool WantsRoom(const absl::Status& status) {
+  return status.code() == absl::StatusCode::kResourceExhausted && !status.GetPayload(kPassingShortage).has_value();
+}
 
 // Re-codes copies where they lie: what a tier offers whose bytes are far from the processor.
 class TierRecoder {

@@ -273,6 +273,7 @@ void CudaLane::AnswerLoop() {
       cudaError_t error = cudaEventSynchronize(flight->done);
       if (error == cudaSuccess) error = cudaPeekAtLastError();
       if (Lost(error, "a job")) return;
+      if (flight->refused.ok()) flight->refused = CudaStatus(error, "a job");
     }
     Land(*flight);
     if (flight->refused.ok() && flight->batch != nullptr) {

@@ -173,11 +173,10 @@ kernels::RowsView CudaMover::RowsOf(const DeviceRows& rows, Part part, const Rec
   view.page_stride = static_cast<int64_t>(device.page_stride / value_bytes);
   view.token_stride = static_cast<int64_t>(device.token_stride / value_bytes);
   view.head_stride = static_cast<int64_t>(device.head_stride / value_bytes);
-  // Kernels take the alignment of what device arrays hold on trust.
-  bool aligned = true;
-  for (void* base : bases) aligned = aligned && reinterpret_cast<uintptr_t>(base) % 16 == 0;
-  if (!aligned)
-    view.base = static_cast<uint8_t*>(view.base) + (reinterpret_cast<uintptr_t>(view.base) % 16 == 0 ? value_bytes : 0);
+  // Kernels take the alignment of what device arrays hold from `base`: it gets the one that all layers have.
+  uintptr_t low_bits = 0;
+  for (void* base : bases) low_bits |= reinterpret_cast<uintptr_t>(base) & 15;
+  view.base = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(bases[0]) & ~uintptr_t{15}) | low_bits);
   return view;
 }
 
@@ -216,8 +215,9 @@ absl::Status CudaMover::Upload(const Parameters& parameters) {
 }
 
 absl::Status CudaMover::Await(const Parameters& parameters) {
-  cudaMemcpyAsync(answers_->results(), slot_->results(), parameters.results(), cudaMemcpyDeviceToHost, stream_);
-  cudaError_t error = cudaEventRecord(done_, stream_);
+  cudaError_t error =
+      cudaMemcpyAsync(answers_->results(), slot_->results(), parameters.results(), cudaMemcpyDeviceToHost, stream_);
+  if (error == cudaSuccess) error = cudaEventRecord(done_, stream_);
   if (error == cudaSuccess) error = cudaEventSynchronize(done_);
   if (error != cudaSuccess) sticky_ = error;
   return CudaStatus(error, "wait for a move");
@@ -324,14 +324,17 @@ absl::Status CudaMover::Export(const ExportJob& job) {
       return DataLoss("run {} is damaged", i);
     }
   }
+  absl::Status status;
   for (Part part : kParts) {
-    if (moving.header.shape.part(part).width == 0) continue;
-    FIRN_RETURN_IF_ERROR(DecodePart(job, moving, part, rows[static_cast<size_t>(part)], runs));
+    if (moving.header.shape.part(part).width == 0 || !status.ok()) continue;
+    status = DecodePart(job, moving, part, rows[static_cast<size_t>(part)], runs);
   }
+  // Also where a part could not be enqueued: what was must be over before anybody uses its memory for something else.
   cudaError_t error = cudaEventRecord(done_, stream_);
   if (error == cudaSuccess) error = cudaEventSynchronize(done_);
   if (error != cudaSuccess) sticky_ = error;
-  return CudaStatus(error, "wait for a decode");
+  FIRN_RETURN_IF_ERROR(CudaStatus(error, "wait for a decode"));
+  return status;
 }
 
 absl::Status CudaMover::DecodePart(const ExportJob& /*job*/, const Moving& moving, Part part,

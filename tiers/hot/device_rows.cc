@@ -13,7 +13,8 @@ constexpr size_t kMemoriesMax = 2 * kLayersMax;
 absl::Status CheckPart(const DevicePart& part, const PartShape& shape, uint32_t value_bytes, size_t memories,
                        std::vector<uint64_t>* ends) {
   if (shape.width == 0) {
-    return part.layers.empty() ? absl::OkStatus() : InvalidArgument("rows of a part that has width 0");
+    return part.layers.empty() && part.pages.empty() ? absl::OkStatus()
+                                                     : InvalidArgument("rows of a part that has width 0");
   }
   if (part.layers.size() != shape.layers) {
     return InvalidArgument("{} layers are placed, the block has {}", part.layers.size(), shape.layers);

@@ -83,6 +83,7 @@ struct GpuLink::State {
   }
   // Waits for either end to have something to do.
   void Poll(const gpu::Channel& channel) const;
+  void FailOne(uint64_t id, const absl::Status& why);
   void FailAll(const absl::Status& why);
   void PauseMs(int64_t pause_ms);
 };
@@ -201,8 +202,10 @@ absl::Status GpuLink::State::Serve() {
     stats.up = false;
     stats.pid = 0;
   }
-  child.reset();  // Nothing writes into the regions any more.
+  // Its copies are gone whatever happens; a process that a driver holds may take long to die. Jobs end after it: until
+  // then it may write where they said.
   if (options.on_down) options.on_down(epoch, why);
+  child.reset();
   FailAll(Unavailable("{}: the GPU child died: {}", options.name, Message(why)));
   return why;
 }
@@ -278,14 +281,35 @@ absl::Status GpuLink::State::SendJobs(gpu::Channel* channel) {
     std::lock_guard lock(mu);
     jobs = std::exchange(outgoing, {});
   }
+  if (jobs.empty()) return channel->Flush();
+  // What these jobs name was usable when they were made: the child hears of it first.
+  FIRN_RETURN_IF_ERROR(SendUsable(channel));
   for (Outgoing& out : jobs) {
     for (const auto& artifact : out.artifacts) {
       if (artifact == nullptr || !sent_artifacts.insert(artifact->digest()).second) continue;
       FIRN_RETURN_IF_ERROR(channel->Queue(gpu::ArtifactData{artifact->serialized()}));
     }
-    FIRN_RETURN_IF_ERROR(channel->Queue(std::move(out.job)));
+    uint64_t id = out.job.id;
+    absl::Status queued = channel->Queue(std::move(out.job));
+    // Too much waits to be sent: that is this job's misfortune, not the child's.
+    if (!queued.ok()) FailOne(id, queued);
+    FIRN_RETURN_IF_ERROR(channel->Flush());
   }
   return channel->Flush();
+}
+
+void GpuLink::State::FailOne(uint64_t id, const absl::Status& why) {
+  Done done;
+  {
+    std::lock_guard lock(mu);
+    auto it = waiting.find(id);
+    if (it == waiting.end()) return;
+    done = std::move(it->second.done);
+    waiting.erase(it);
+    stats.jobs_waiting = waiting.size();
+    ++stats.jobs_failed;
+  }
+  done(why);
 }
 
 absl::Status GpuLink::State::Hear(gpu::Channel* channel) {

@@ -36,6 +36,10 @@ absl::StatusOr<TierRecoder::Recoded> Finish(Recoding* recoding, absl::StatusOr<s
   if (absl::IsAborted(answer.status())) {
     return Unimplemented("the values want another plan: {}", Message(answer.status()));
   }
+  if (!answer.ok() && !absl::IsDataLoss(answer.status()) && !absl::IsUnavailable(answer.status())) {
+    // Whatever the child could not do, the processor can.
+    return Unimplemented("the child did not: {}", Message(answer.status()));
+  }
   if (!answer.ok()) return answer.status();
   FIRN_ASSIGN_OR_RETURN(RecordHeader header, ParseHeader(*answer, nullptr));
   if (PlanBytes(header) != recoding->plan) return InternalError("a header came back that was not planned");

@@ -177,7 +177,15 @@ absl::StatusOr<std::unique_ptr<Draft>> GpuTier::ReserveImpl(const RecordLayout& 
                              usage.capacity_bytes - std::min(usage.capacity_bytes, usage.used_bytes),
                              usage.capacity_bytes, pool->extents.largest_free_bytes());
   }
-  FIRN_ASSIGN_OR_RETURN(ArenaRecord * staged, put_staging_->Reserve(layout, 0));
+  auto staged_or = put_staging_->Reserve(layout, 0);
+  if (absl::IsResourceExhausted(staged_or.status())) {
+    // The pool has room: moving blocks out of it would not help. Drafts that end give staging back.
+    absl::Status passing = staged_or.status();
+    passing.SetPayload(kPassingShortage, absl::Cord());
+    return passing;
+  }
+  FIRN_RETURN_IF_ERROR(staged_or.status());
+  ArenaRecord* staged = *staged_or;
   return std::make_unique<GpuDraft>(std::move(record), put_staging_, staged, layout);
 }
 
@@ -209,7 +217,7 @@ void GpuTier::CommitImpl(std::unique_ptr<Draft> draft, std::shared_ptr<const Rec
   }
   uint64_t epoch = filled->record->pool->epoch;
   auto on_done = [executor = options_.executor, filled = std::move(filled), header = std::move(header),
-                  returned = commit.returned,
+                  returned = commit.in_place ? nullptr : commit.returned,
                   done = std::move(done)](absl::StatusOr<std::vector<uint8_t>> answer) mutable {
     executor->Post([filled = std::move(filled), header = std::move(header), returned, done = std::move(done),
                     status = answer.status()]() mutable {

@@ -44,6 +44,8 @@ class InFlightPutImpl final : public InFlightPut {
     refines_ = false;
   }
   std::unique_ptr<Draft>& draft() { return draft_; }
+  // The values as they came are in memory of its own.
+  bool staged() const { return !staged_.empty(); }
   // The bytes are in a draft of a tier that went away.
   void Hold(std::unique_ptr<Draft> draft) { held_ = std::move(draft); }
   // The tier that it enters.

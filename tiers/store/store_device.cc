@@ -35,6 +35,8 @@ void StoreImpl::GetToDevice(const GetSpec& spec, const DeviceRows& rows,
   Get(spec, [this, mover, spec = GetSpec(spec), rows, done = std::move(done)](absl::StatusOr<GetResult> got) mutable {
     if (!got.ok()) return done(got.status());
     auto result = std::make_shared<GetResult>(*std::move(got));
+    // A copy is its own tier's to export.
+    if (result->copy != nullptr) mover = options_.tiers[result->tier].tier->device_mover();
     mover->Export(result->block, result->copy, artifacts_, rows,
                   [this, spec = GetSpec(spec), rows, result, done = std::move(done)](absl::Status status) mutable {
                     bool by_reference = std::exchange(result->copy, nullptr) != nullptr;

@@ -379,6 +379,25 @@ TEST(StoreOnGpu, DeviceMemoryThatMakesNoSenseIsRefused) {
   EXPECT_EQ(chain.gpu->Usage().used_bytes, 0u);
 }
 
+TEST(StoreOnGpu, WhatWasImportedDiesWithTheChildAndIsNotMadeUp) {
+  GpuChain chain({.fatal_at_job = 2});
+  WorkerCache cache;
+  DeviceRows rows = cache.Rows(0, true);
+  cache.Fill(rows, 1);
+  cache.Signal();
+  auto put = chain.harness->store->BeginPut(chain.harness->Spec(1));
+  ASSERT_TRUE(put.ok());
+  ASSERT_TRUE(FillFrom(chain, **put, rows).ok());  // Job 1.
+  auto stored = chain.Await<PutResult>(
+      [&](auto done) { chain.harness->store->CommitPut(*std::move(put), std::move(done)); });  // Job 2.
+  EXPECT_TRUE(absl::IsUnavailable(stored.status())) << stored.status();
+  EXPECT_TRUE(absl::IsNotFound(chain.Get(1).status()));
+  ASSERT_TRUE(chain.gpu->WaitUntilUp(2'000));
+  ASSERT_TRUE(chain.Put(1).ok());
+  EXPECT_EQ(chain.harness->RelativeError(*chain.Get(1), 1), 0.0);
+  chain.harness->ExpectConsistent();
+}
+
 TEST(StoreOnGpu, AnImportOutlivesThePutThatAskedForIt) {
   GpuChain chain;
   WorkerCache cache;

@@ -386,7 +386,8 @@ class StoreImpl final : public Store, public PolicyView {
                                                         std::shared_ptr<const RecordHeader>* header) const;
   // What becomes of a move whose copy is there: another class than `stored`, or an error, where that copy is not
   // wanted.
-  absl::StatusOr<ClassPair> OutcomeLocked(const Move& move, EntryId id, ClassPair stored) const;
+  // `arrived` are the runs that the copy has.
+  absl::StatusOr<ClassPair> OutcomeLocked(const Move& move, EntryId id, RunMask arrived, ClassPair stored) const;
   void SettleMoveLocked(EntryId id, Move& move, CopyPtr copy, ClassPair stored, Aftermath* after);
   void EndMoveLocked(Move& move, Aftermath* after);
   void FinishMove(std::shared_ptr<Move> move, CopyPtr copy, ClassPair stored);

@@ -312,6 +312,7 @@ void StoreImpl::TransferForMove(std::shared_ptr<Move> move) {
     *draft = nullptr;
     if (!move->block.present.Contains(has & WantedRuns(*wanted))) {
       move->block = {};
+      move->by_hand = true;  // What is tried next is tried here, and no step twice.
       return ReadForMove(std::move(move));
     }
     draft = RecodeForMove(*move, &header);
@@ -373,7 +374,7 @@ void StoreImpl::FinishMove(std::shared_ptr<Move> move, CopyPtr copy, ClassPair s
     std::lock_guard lock(mu_);
     EntryId id = FindByIdentityLocked(move->identity);
     if (id != kNoEntry) table_.entry(id).flags &= static_cast<uint16_t>(~Entry::kMoving);
-    outcome = OutcomeLocked(*move, id, stored);
+    outcome = OutcomeLocked(*move, id, copy->Runs(), stored);
     bool wanted = outcome.ok() && *outcome == stored;
     if (wanted) {
       SettleMoveLocked(id, *move, std::move(copy), stored, &after);
@@ -387,10 +388,12 @@ void StoreImpl::FinishMove(std::shared_ptr<Move> move, CopyPtr copy, ClassPair s
   Pump();
 }
 
-absl::StatusOr<ClassPair> StoreImpl::OutcomeLocked(const Move& move, EntryId id, ClassPair stored) const {
+absl::StatusOr<ClassPair> StoreImpl::OutcomeLocked(const Move& move, EntryId id, RunMask arrived,
+                                                   ClassPair stored) const {
   const Digest& key = move.identity.key;
   // Deleted or replaced meanwhile: the copy must not outlive the block.
   if (id == kNoEntry) return NotFound("block {} was removed while it was moving", key.Hex());
+  if (arrived.Empty()) return Unavailable("tier \"{}\" went away with the copy", options_.tiers[move.to].name);
   NodeId node = table_.FindCopyNode(id, move.to);
   const HeldCopy* there = node == kNoNode ? nullptr : &table_.copy(node);
   if (move.from == move.to) {

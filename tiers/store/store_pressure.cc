@@ -30,11 +30,11 @@ uint64_t StoreImpl::WantedBytesLocked(uint8_t tier, double mark) const {
   auto share = [&](double of) { return static_cast<uint64_t>(of * static_cast<double>(usage.capacity_bytes)); };
   uint64_t wanted = usage.used_bytes > share(config.high_watermark) ? usage.used_bytes - share(mark) : 0;
   uint64_t demand = tiers_[tier].demand_bytes;
-  if (tier == EntryTier(0, 0)) {
-    uint64_t waiting = 0;
-    for (const RoomWaiter& waiter : room_waiters_) waiting += waiter.bytes;
-    demand = std::max(demand, waiting);
+  uint64_t waiting = 0;
+  for (const RoomWaiter& waiter : room_waiters_) {
+    if (EntryTier(waiter.bytes, 0) == tier) waiting += waiter.bytes;
   }
+  demand = std::max(demand, waiting);
   demand = std::min(demand, usage.capacity_bytes);
   uint64_t free = usage.capacity_bytes - std::min(usage.used_bytes, usage.capacity_bytes);
   if (demand > free) wanted = std::max(wanted, demand - free);
@@ -128,7 +128,8 @@ uint64_t StoreImpl::DegradeColdestLocked(uint8_t tier, uint64_t wanted, Aftermat
 
 std::optional<uint8_t> StoreImpl::DemotionTargetLocked(uint8_t from, uint64_t bytes) const {
   for (size_t tier = from + 1u; tier < options_.tiers.size(); ++tier) {
-    if (options_.tiers[tier].tier->Usage().capacity_bytes >= bytes) return static_cast<uint8_t>(tier);
+    const Tier& medium = *options_.tiers[tier].tier;
+    if (medium.available() && medium.Usage().capacity_bytes >= bytes) return static_cast<uint8_t>(tier);
   }
   return std::nullopt;
 }

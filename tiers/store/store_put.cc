@@ -133,9 +133,7 @@ absl::StatusOr<std::unique_ptr<InFlightPut>> StoreImpl::BeginPut(const PutSpec& 
   {
     std::lock_guard lock(mu_);
     WithdrawPutLocked(name);
-    if (refused.code() == absl::StatusCode::kResourceExhausted) {
-      RaiseDemandLocked(put->tier(), put->plan().layout.TotalBytes());
-    }
+    if (WantsRoom(refused)) RaiseDemandLocked(put->tier(), put->plan().layout.TotalBytes());
   }
   Pump();
   return refused;
@@ -308,7 +306,7 @@ void StoreImpl::EncodeForEntry(std::shared_ptr<InFlightPutImpl> put, std::shared
     {
       std::lock_guard lock(mu_);
       waits = !stopping_ && !draining_;
-      RaiseDemandLocked(put->tier(), source.Layout(source.present).TotalBytes());
+      if (WantsRoom(draft.status())) RaiseDemandLocked(put->tier(), source.Layout(source.present).TotalBytes());
       if (waits) {
         commit_waiters_.push_back([this, put, header, retry_until_ns, done = std::move(done)]() mutable {
           EncodeForEntry(std::move(put), std::move(header), retry_until_ns, std::move(done));
@@ -317,6 +315,13 @@ void StoreImpl::EncodeForEntry(std::shared_ptr<InFlightPutImpl> put, std::shared
     }
     if (!waits) return FailPut(draft.status(), std::move(done));
     return Pump();
+  }
+  if (absl::IsUnavailable(draft.status())) {
+    // That tier went away: the next one takes it.
+    if (auto tier = EntryTier(source.Layout(source.present).TotalBytes(), put->tier() + size_t{1}); tier.has_value()) {
+      put->set_tier(*tier);
+      return EncodeForEntry(std::move(put), std::move(header), retry_until_ns, std::move(done));
+    }
   }
   if (!draft.ok()) return FailPut(draft.status(), std::move(done));
   CommitEntry(std::move(put), *std::move(draft), std::move(encoded), false, std::move(done));
@@ -385,24 +390,35 @@ void StoreImpl::EnterElsewhere(std::shared_ptr<InFlightPutImpl> put, std::unique
         std::move(done));
   }
   put->set_tier(*tier);
-  put->Hold(std::move(draft));
-  EncodeForEntry(std::move(put), std::make_shared<RecordHeader>(*header), options_.clock->NowNs() + kRoomPatienceNs,
-                 std::move(done));
+  auto source = std::make_shared<RecordHeader>(*header);
+  if (put->staged()) {
+    // The put has the values as they came; what was to enter that tier was coded from them.
+    draft = nullptr;
+    *source = put->plan().header;
+    SealSource(source.get(), put->View(source).runs);
+  } else {
+    put->Hold(std::move(draft));
+  }
+  EncodeForEntry(std::move(put), std::move(source), options_.clock->NowNs() + kRoomPatienceNs, std::move(done));
 }
 
 void StoreImpl::PublishPut(std::shared_ptr<InFlightPutImpl> put, std::shared_ptr<const RecordHeader> header,
                            CopyPtr copy, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) {
   const EntryName name = put->name();
   PutResult result;
-  bool cancelled = false, renewed = false;
+  bool cancelled = false, renewed = false, gone = false;
   {
     Aftermath after(this);
     std::lock_guard lock(mu_);
     auto flight = puts_.find(name);
     FIRN_CHECK(flight != puts_.end());
     cancelled = flight->second.cancelled || stopping_;
-    renewed = !cancelled && RenewIfAloneLocked(*put);
-    if (renewed) {
+    // Its tier lost everything after it had taken this, and has said so already.
+    gone = !cancelled && copy->Runs().Empty() && !header->encoded.Empty();
+    renewed = !cancelled && !gone && RenewIfAloneLocked(*put);
+    if (gone) {
+      after.Forget(put->tier(), std::move(copy), header->identity);
+    } else if (renewed) {
       // The checksums of what was committed are those of the generation that is spent.
     } else if (cancelled) {
       after.Forget(put->tier(), std::move(copy), header->identity);
@@ -434,14 +450,21 @@ void StoreImpl::PublishPut(std::shared_ptr<InFlightPutImpl> put, std::shared_ptr
       result.generation = e.generation;
       result.stored_class = ClassOf(*header, header->encoded);
       result.bytes = header->RunBytes(header->encoded);
+      // A persistent tier that a put enters may have a coarser copy.
+      if (table_.FindCopy(id, put->tier()) != nullptr) DropCopyLocked(id, put->tier(), &after);
       HoldCopyLocked(id, put->tier(), std::move(copy), result.stored_class);
       KeepWindowsShareLocked(put->tier());
       SetRanksLocked(id, put->ranks());
       ++totals_.puts_stored;
       totals_.put_bytes += result.bytes;
       if (e.flags & Entry::kNonFinite) ++totals_.nonfinite_blocks;
+      ScheduleRoomWaitersLocked();  // The draft may have held what others wait for.
       EmitLocked(EventKind::kStored, e, put->tier(), result.stored_class, &after);
     }
+  }
+  if (gone) {
+    return FailPut(Unavailable("tier \"{}\" went away with block {}", options_.tiers[put->tier()].name, name.key.Hex()),
+                   std::move(done));
   }
   if (renewed) return CommitRenewed(std::move(put), std::move(header), std::move(copy), std::move(done));
   const PutSpec spec = put->spec();

@@ -146,12 +146,12 @@ void StoreImpl::LoseRunsLocked(EntryId id, RunMask lost, bool whole, Aftermath* 
 
 void StoreImpl::OnTierLost(uint8_t tier) {
   // In batches, so that others get the lock between them.
-  constexpr size_t kBatch = 1024;
+  constexpr size_t kBatch = 1024, kLookedAtMax = 65536;
   for (EntryId at = 0;;) {
     Aftermath after(this);
     std::lock_guard lock(mu_);
-    size_t dropped = 0;
-    for (; at < table_.end() && dropped < kBatch; ++at) {
+    size_t dropped = 0, looked_at = 0;
+    for (; at < table_.end() && dropped < kBatch && looked_at < kLookedAtMax; ++at, ++looked_at) {
       if (!(table_.entry(at).flags & Entry::kUsed)) continue;
       const HeldCopy* held = table_.FindCopy(at, tier);
       if (held == nullptr || !held->copy->Runs().Empty()) continue;
