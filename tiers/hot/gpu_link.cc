@@ -201,6 +201,7 @@ absl::Status GpuLink::State::Serve() {
     std::lock_guard lock(mu);
     stats.up = false;
     stats.pid = 0;
+    if (!stopping) stats.last_failure = Message(why);  // Known to whoever hears of the death by a job's end.
   }
   // Its copies are gone whatever happens; a process that a driver holds may take long to die. Jobs end after it: until
   // then it may write where they said.
