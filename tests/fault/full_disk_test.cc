@@ -88,6 +88,12 @@ void RunFull(uint64_t blocks_before) {
   options.admin_http = "127.0.0.1:" + std::to_string(port);
   options.extra_toml = "[store]\npromote_on_get = false\n";
   DaemonProcess daemon(options);
+  struct LogOfFailure {
+    const DaemonProcess& of;
+    ~LogOfFailure() {
+      if (testing::Test::HasFailure()) std::printf("the daemon's log:\n%s\n", of.Log().c_str());
+    }
+  } log{daemon};
   absl::Status started = daemon.Start();
   ASSERT_TRUE(started.ok()) << started;
   auto client = daemon.Connect();
