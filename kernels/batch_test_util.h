@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <functional>
 #include <numeric>
 #include <random>
 #include <string>
@@ -44,6 +45,7 @@ enum class Arrangement {
   kTransposed,   // [block][layer][head][channel][token]
   kMisaligned,   // Canonical, from an odd value on.
 };
+inline constexpr int kArrangements = 5;
 
 // Rows of values of 1, 2 or 4 bytes on the device, which start out as what the reference has or as 0xEE.
 class DeviceRows {
@@ -159,6 +161,52 @@ class DeviceRows {
 // How a test keeps runs.
 enum class RunPlace { kContiguous, kOwnAddress, kArenaPages, kSmallPages };
 inline constexpr int kRunPlaces = 4;
+
+// A coding of a batch, and how it lies.
+struct CodedCase {
+  BatchSize size;
+  PartCoding coding;
+  DType values = DType::kFp16;
+  ValueKind kind = ValueKind::kNormal;
+  Arrangement arrangement = Arrangement::kCanonical;
+  RunPlace place = RunPlace::kContiguous;
+
+  std::string Name() const {
+    return fmt::format("{} blocks {} layers {} heads {} values {} kind {} arrangement {} place {}",
+                       Describe(coding, size.width, size.tokens), size.blocks, size.layers, size.heads,
+                       DTypeName(values), static_cast<int>(kind), static_cast<int>(arrangement),
+                       static_cast<int>(place));
+  }
+};
+
+// Calls `check` for `c` of each of these widths with each kind of values; ends at the first fatal failure.
+inline void ForEveryKindOfValue(CodedCase c, const std::vector<DType>& types, const std::vector<uint32_t>& widths,
+                                const std::function<void(const CodedCase&)>& check) {
+  for (DType values : types) {
+    for (ValueKind kind : kValueKinds) {
+      for (uint32_t width : widths) {
+        c.values = values, c.kind = kind, c.size.width = width;
+        check(c);
+        if (::testing::Test::HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+// The same, however rows and runs lie.
+inline void ForEveryArrangement(CodedCase c, const std::vector<uint32_t>& widths,
+                                const std::function<void(const CodedCase&)>& check) {
+  for (int arrangement = 0; arrangement < kArrangements; ++arrangement) {
+    for (int place = 0; place < kRunPlaces; ++place) {
+      for (uint32_t width : widths) {
+        c.arrangement = static_cast<Arrangement>(arrangement), c.place = static_cast<RunPlace>(place);
+        c.size.width = width;
+        check(c);
+        if (::testing::Test::HasFatalFailure()) return;
+      }
+    }
+  }
+}
 
 // One run of every block on the device.
 class DeviceRun {

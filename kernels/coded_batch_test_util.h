@@ -7,22 +7,6 @@
 
 namespace firn::kernels {
 
-struct CodedCase {
-  BatchSize size;
-  PartCoding coding;
-  DType values = DType::kFp16;
-  ValueKind kind = ValueKind::kNormal;
-  Arrangement arrangement = Arrangement::kCanonical;
-  RunPlace place = RunPlace::kContiguous;
-
-  std::string Name() const {
-    return fmt::format("{} blocks {} layers {} heads {} values {} kind {} arrangement {} place {}",
-                       Describe(coding, size.width, size.tokens), size.blocks, size.layers, size.heads,
-                       DTypeName(values), static_cast<int>(kind), static_cast<int>(arrangement),
-                       static_cast<int>(place));
-  }
-};
-
 // What a kernel is given, however its job names it.
 struct CodedMemory {
   RowsView rows;

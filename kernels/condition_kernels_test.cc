@@ -179,7 +179,7 @@ TEST(ConditionKernels, ValuesAtTheEdges) {
 
 TEST(ConditionKernels, EveryArrangementAndNumberOfTokens) {
   FIRN_NEED_GPU();
-  for (int arrangement = 0; arrangement < 5; ++arrangement) {
+  for (int arrangement = 0; arrangement < kArrangements; ++arrangement) {
     for (uint32_t width : {128, 72}) {
       for (uint32_t tokens : {1, 31, 64, 65}) {
         CheckAll({.size = {2, 2, 2, tokens, width},

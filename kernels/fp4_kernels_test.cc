@@ -45,30 +45,13 @@ TEST(Fp4Kernels, EveryWidthAndNumberOfTokens) {
 
 TEST(Fp4Kernels, ValuesAtTheEdges) {
   FIRN_NEED_GPU();
-  for (DType values : {DType::kFp16, DType::kBf16, DType::kFp32}) {
-    for (ValueKind kind : kValueKinds) {
-      for (uint32_t width : {64, 72}) {
-        CheckMade({.size = {2, 2, 2, 20, width}, .coding = {}, .values = values, .kind = kind});
-        if (HasFatalFailure()) return;
-      }
-    }
-  }
+  ForEveryKindOfValue({.size = {2, 2, 2, 20, 0}, .coding = {}}, {DType::kFp16, DType::kBf16, DType::kFp32}, {64, 72},
+                      CheckMade);
 }
 
 TEST(Fp4Kernels, EveryArrangementOfRowsAndRuns) {
   FIRN_NEED_GPU();
-  for (int arrangement = 0; arrangement < 5; ++arrangement) {
-    for (int place = 0; place < kRunPlaces; ++place) {
-      for (uint32_t width : {128, 72}) {
-        CheckMade({.size = {3, 2, 2, 40, width},
-                   .coding = {},
-                   .values = DType::kBf16,
-                   .arrangement = static_cast<Arrangement>(arrangement),
-                   .place = static_cast<RunPlace>(place)});
-        if (HasFatalFailure()) return;
-      }
-    }
-  }
+  ForEveryArrangement({.size = {3, 2, 2, 40, 0}, .coding = {}, .values = DType::kBf16}, {128, 72}, CheckMade);
 }
 
 // Every finite half, in blocks of every magnitude, so that every rounding is met; and every bfloat.

@@ -92,7 +92,7 @@ TEST(Fp8Kernels, GiveTheReferencesBytes) {
 
 TEST(Fp8Kernels, EveryArrangement) {
   FIRN_NEED_GPU();
-  for (int arrangement = 0; arrangement < 5; ++arrangement) {
+  for (int arrangement = 0; arrangement < kArrangements; ++arrangement) {
     for (int place = 0; place < kRunPlaces; ++place) {
       Case c{.size = {3, 2, 2, 40, 64},
              .arrangement = static_cast<Arrangement>(arrangement),

@@ -69,7 +69,7 @@ TEST(GatherKernels, CopyEveryWidthAndTail) {
 
 TEST(GatherKernels, EveryArrangementOfRowsAndRuns) {
   FIRN_NEED_GPU();
-  for (int arrangement = 0; arrangement < 5; ++arrangement) {
+  for (int arrangement = 0; arrangement < kArrangements; ++arrangement) {
     for (int place = 0; place < kRunPlaces; ++place) {
       for (uint32_t width : {128, 72, 5}) {
         for (uint32_t value_bytes : {1, 2}) {

@@ -95,14 +95,8 @@ TEST(IntegerKernels, EveryCodingOfEveryWidth) {
 
 TEST(IntegerKernels, ValuesAtTheEdges) {
   FIRN_NEED_GPU();
-  for (DType values : {DType::kFp16, DType::kBf16, DType::kFp32}) {
-    for (ValueKind kind : kValueKinds) {
-      for (uint32_t width : {64, 96}) {
-        CheckAll({.size = {2, 1, 2, 20, width}, .coding = {}, .values = values, .kind = kind});
-        if (HasFatalFailure()) return;
-      }
-    }
-  }
+  ForEveryKindOfValue({.size = {2, 1, 2, 20, 0}, .coding = {}}, {DType::kFp16, DType::kBf16, DType::kFp32}, {64, 96},
+                      CheckAll);
 }
 
 TEST(IntegerKernels, EveryNumberOfTokens) {
@@ -117,18 +111,7 @@ TEST(IntegerKernels, EveryNumberOfTokens) {
 
 TEST(IntegerKernels, EveryArrangementOfRowsAndRuns) {
   FIRN_NEED_GPU();
-  for (int arrangement = 0; arrangement < 5; ++arrangement) {
-    for (int place = 0; place < kRunPlaces; ++place) {
-      for (uint32_t width : {128, 72}) {
-        CheckAll({.size = {3, 2, 2, 40, width},
-                  .coding = {},
-                  .values = DType::kBf16,
-                  .arrangement = static_cast<Arrangement>(arrangement),
-                  .place = static_cast<RunPlace>(place)});
-        if (HasFatalFailure()) return;
-      }
-    }
-  }
+  ForEveryArrangement({.size = {3, 2, 2, 40, 0}, .coding = {}, .values = DType::kBf16}, {128, 72}, CheckAll);
 }
 
 // Layers that one thread block does not hold in registers, groups as wide as a warp, rows as wide as there may be.
@@ -195,7 +178,7 @@ TEST(IntegerKernels, RandomShapes) {
                 .coding = codings[below(codings.size())],
                 .values = values,
                 .kind = kValueKinds[below(std::size(kValueKinds))],
-                .arrangement = static_cast<Arrangement>(below(5)),
+                .arrangement = static_cast<Arrangement>(below(kArrangements)),
                 .place = static_cast<RunPlace>(below(kRunPlaces))};
     Check(c, MakeValues(c.kind, values, c.size.values(), 5));
     if (HasFatalFailure()) return;

@@ -7,22 +7,6 @@
 namespace firn::kernels {
 namespace {
 
-struct Case {
-  BatchSize size;
-  PartCoding coding;
-  DType values = DType::kFp16;
-  ValueKind kind = ValueKind::kNormal;
-  Arrangement arrangement = Arrangement::kCanonical;
-  RunPlace place = RunPlace::kContiguous;
-
-  std::string Name() const {
-    return fmt::format("{} blocks {} layers {} heads {} values {} kind {} arrangement {} place {}",
-                       Describe(coding, size.width, size.tokens), size.blocks, size.layers, size.heads,
-                       DTypeName(values), static_cast<int>(kind), static_cast<int>(arrangement),
-                       static_cast<int>(place));
-  }
-};
-
 PartCoding Coding(CodecId codec, MetaType meta, uint16_t group, uint8_t flags) {
   PartCoding coding;
   coding.codec = codec;
@@ -37,10 +21,10 @@ constexpr RunKind kPlanes[] = {RunKind::kMeta, RunKind::kP2, RunKind::kP4, RunKi
 
 class Batch {
  public:
-  explicit Batch(const Case& c) : c_(c), row_(*FindCodec(c.coding.codec)), transform_(c.size, c.coding.flags) {
+  explicit Batch(const CodedCase& c) : c_(c), row_(*FindCodec(c.coding.codec)), transform_(c.size, c.coding.flags) {
     source_ = MakeValues(c.kind, c.values, c.size.values(), 5);
   }
-  explicit Batch(const Case& c, std::vector<uint8_t> source) : Batch(c) { source_ = std::move(source); }
+  explicit Batch(const CodedCase& c, std::vector<uint8_t> source) : Batch(c) { source_ = std::move(source); }
 
   // Encodes and decodes, at every precision, and compares all of it.
   void Check() {
@@ -130,7 +114,7 @@ class Batch {
     }
   }
 
-  Case c_;
+  CodedCase c_;
   const CodecRow& row_;
   BatchTransform transform_;
   std::vector<uint8_t> source_;
@@ -153,63 +137,42 @@ std::vector<PartCoding> CodingsFor(DType values, uint32_t width) {
   return codings;
 }
 
+void CheckAll(CodedCase c) {
+  for (const PartCoding& coding : CodingsFor(c.values, c.size.width)) {
+    c.coding = coding;
+    Batch(c).Check();
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+}
+
 TEST(NestedKernels, EveryCodingOfEveryWidthGivesTheReferencesBytes) {
   FIRN_NEED_GPU();
   for (DType values : {DType::kFp16, DType::kBf16}) {
     for (uint32_t width : {1, 7, 32, 64, 80, 96, 112, 128, 130, 192, 256, 512, 576}) {
-      for (const PartCoding& coding : CodingsFor(values, width)) {
-        Batch({.size = {2, 2, 3, 37, width}, .coding = coding, .values = values}).Check();
-        if (HasFatalFailure()) return;
-      }
+      CheckAll({.size = {2, 2, 3, 37, width}, .coding = {}, .values = values});
+      if (HasFatalFailure()) return;
     }
   }
 }
 
 TEST(NestedKernels, ValuesAtTheEdges) {
   FIRN_NEED_GPU();
-  for (DType values : {DType::kFp16, DType::kBf16}) {
-    for (ValueKind kind : kValueKinds) {
-      for (uint32_t width : {64, 96, 128}) {
-        for (const PartCoding& coding : CodingsFor(values, width)) {
-          Batch({.size = {2, 1, 2, 20, width}, .coding = coding, .values = values, .kind = kind}).Check();
-          if (HasFatalFailure()) return;
-        }
-      }
-    }
-  }
+  ForEveryKindOfValue({.size = {2, 1, 2, 20, 0}, .coding = {}}, {DType::kFp16, DType::kBf16}, {64, 96, 128}, CheckAll);
 }
 
 TEST(NestedKernels, EveryNumberOfTokens) {
   FIRN_NEED_GPU();
   for (uint32_t tokens : {1, 2, 15, 16, 17, 63, 64, 65, 129, 300}) {
     for (uint32_t width : {64, 128, 48}) {
-      for (const PartCoding& coding : CodingsFor(DType::kFp16, width)) {
-        Batch({.size = {3, 1, 2, tokens, width}, .coding = coding}).Check();
-        if (HasFatalFailure()) return;
-      }
+      CheckAll({.size = {3, 1, 2, tokens, width}, .coding = {}});
+      if (HasFatalFailure()) return;
     }
   }
 }
 
 TEST(NestedKernels, EveryArrangementOfRowsAndRuns) {
   FIRN_NEED_GPU();
-  for (Arrangement arrangement : {Arrangement::kCanonical, Arrangement::kTokensFirst, Arrangement::kPaged,
-                                  Arrangement::kTransposed, Arrangement::kMisaligned}) {
-    for (RunPlace place :
-         {RunPlace::kContiguous, RunPlace::kOwnAddress, RunPlace::kArenaPages, RunPlace::kSmallPages}) {
-      for (uint32_t width : {128, 72}) {
-        for (const PartCoding& coding : CodingsFor(DType::kBf16, width)) {
-          Batch({.size = {3, 2, 2, 40, width},
-                 .coding = coding,
-                 .values = DType::kBf16,
-                 .arrangement = arrangement,
-                 .place = place})
-              .Check();
-          if (HasFatalFailure()) return;
-        }
-      }
-    }
-  }
+  ForEveryArrangement({.size = {3, 2, 2, 40, 0}, .coding = {}, .values = DType::kBf16}, {128, 72}, CheckAll);
 }
 
 TEST(NestedKernels, WideRowsAndManyGroups) {
@@ -233,7 +196,7 @@ TEST(NestedKernels, RealKeysAndValues) {
   RawBlock block = sample.Block(0, 1024);
   for (Part part : kParts) {
     for (const PartCoding& coding : CodingsFor(DType::kFp16, 128)) {
-      Batch(Case{.size = {1, 4, 2, 1024, 128}, .coding = coding}, block.part(part)).Check();
+      Batch(CodedCase{.size = {1, 4, 2, 1024, 128}, .coding = coding}, block.part(part)).Check();
       if (HasFatalFailure()) return;
     }
   }
@@ -248,7 +211,7 @@ TEST(NestedKernels, WhatDoesNotFitIsToldBlockByBlock) {
                       -std::numeric_limits<float>::infinity(), fp16 ? 65504.0f : 3.2e38f, 1e-7f}) {
       for (uint32_t width : {64, 128, 96}) {
         for (const PartCoding& coding : CodingsFor(values, width)) {
-          Case c{.size = {4, 1, 2, 33, width}, .coding = coding, .values = values};
+          CodedCase c{.size = {4, 1, 2, 33, width}, .coding = coding, .values = values};
           std::vector<uint8_t> source = MakeValues(ValueKind::kNormal, values, c.size.values(), 5);
           uint64_t at = c.size.values() / 2 + 13;  // In block 2.
           StoreFloats(&bad, 1, values, source.data() + at * 2);
@@ -298,13 +261,13 @@ TEST(NestedKernels, RandomShapes) {
     if (rng() % 2 == 0) width = 32u << rng() % 4;
     DType values = rng() % 2 == 0 ? DType::kFp16 : DType::kBf16;
     auto codings = CodingsFor(values, width);
-    Case c{.size = {1 + static_cast<uint32_t>(rng() % 4), 1 + static_cast<uint32_t>(rng() % 3),
-                    1 + static_cast<uint32_t>(rng() % 4), 1 + static_cast<uint32_t>(rng() % 150), width},
-           .coding = codings[rng() % codings.size()],
-           .values = values,
-           .kind = kValueKinds[rng() % std::size(kValueKinds)],
-           .arrangement = static_cast<Arrangement>(rng() % 5),
-           .place = static_cast<RunPlace>(rng() % kRunPlaces)};
+    CodedCase c{.size = {1 + static_cast<uint32_t>(rng() % 4), 1 + static_cast<uint32_t>(rng() % 3),
+                         1 + static_cast<uint32_t>(rng() % 4), 1 + static_cast<uint32_t>(rng() % 150), width},
+                .coding = codings[rng() % codings.size()],
+                .values = values,
+                .kind = kValueKinds[rng() % std::size(kValueKinds)],
+                .arrangement = static_cast<Arrangement>(rng() % kArrangements),
+                .place = static_cast<RunPlace>(rng() % kRunPlaces)};
     Batch(c).Check();
     if (HasFatalFailure()) return;
   }

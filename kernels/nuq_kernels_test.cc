@@ -108,14 +108,8 @@ TEST(NuqKernels, EveryCodingOfEveryWidth) {
 // Values that are all alike, or of few kinds, have ties for outliers.
 TEST(NuqKernels, ValuesAtTheEdges) {
   FIRN_NEED_GPU();
-  for (DType values : {DType::kFp16, DType::kBf16, DType::kFp32}) {
-    for (ValueKind kind : kValueKinds) {
-      for (uint32_t width : {64, 96}) {
-        CheckAll({.size = {2, 1, 2, 11, width}, .coding = {}, .values = values, .kind = kind});
-        if (HasFatalFailure()) return;
-      }
-    }
-  }
+  ForEveryKindOfValue({.size = {2, 1, 2, 11, 0}, .coding = {}}, {DType::kFp16, DType::kBf16, DType::kFp32}, {64, 96},
+                      CheckAll);
 }
 
 TEST(NuqKernels, EveryNumberOfTokensAndHeads) {
@@ -130,18 +124,7 @@ TEST(NuqKernels, EveryNumberOfTokensAndHeads) {
 
 TEST(NuqKernels, EveryArrangementOfRowsAndRuns) {
   FIRN_NEED_GPU();
-  for (int arrangement = 0; arrangement < 5; ++arrangement) {
-    for (int place = 0; place < kRunPlaces; ++place) {
-      for (uint32_t width : {128, 72}) {
-        CheckAll({.size = {3, 2, 2, 21, width},
-                  .coding = {},
-                  .values = DType::kBf16,
-                  .arrangement = static_cast<Arrangement>(arrangement),
-                  .place = static_cast<RunPlace>(place)});
-        if (HasFatalFailure()) return;
-      }
-    }
-  }
+  ForEveryArrangement({.size = {3, 2, 2, 21, 0}, .coding = {}, .values = DType::kBf16}, {128, 72}, CheckAll);
 }
 
 // The most that a warp does, one more, and vectors whose indices take four bytes.
@@ -208,7 +191,7 @@ TEST(NuqKernels, RandomShapes) {
                 .coding = codings[below(codings.size())],
                 .values = values,
                 .kind = kValueKinds[below(std::size(kValueKinds))],
-                .arrangement = static_cast<Arrangement>(below(5)),
+                .arrangement = static_cast<Arrangement>(below(kArrangements)),
                 .place = static_cast<RunPlace>(below(kRunPlaces))};
     Check(c, MakeValues(c.kind, values, c.size.values(), 5));
     if (HasFatalFailure()) return;
