@@ -6,32 +6,33 @@
 namespace firn {
 
 void GpuTier::Import(Draft* draft, const RecordHeader& planned, const DeviceRows& rows, ImportDone done) {
-  auto header = std::make_shared<RecordHeader>(planned);
   absl::Status checked = CheckDeviceRows(rows, planned.shape, DTypeBytes(planned.dtype), nullptr);
   if (checked.ok() && !rows.has_event()) {
     checked = InvalidArgument("device memory without the event of who produces its values");
   }
   if (!checked.ok()) return done(checked);
-  MakeRoomForChecks(header.get());
+  RecordHeader header = planned;
+  MakeRoomForChecks(&header);
   // The record keeps its extents until the child has answered, whatever becomes of the draft.
   std::shared_ptr<Record> record = static_cast<GpuDraft*>(draft)->record;
   gpu::ImportJob job;
-  job.header = SerializeHeader(*header);
+  job.header = SerializeHeader(header);
   job.from = rows;
   for (uint32_t i = 0; i < kRunIds; ++i) {
     if (record->runs[i].bytes > 0)
       job.target[i].push_back({gpu::kPoolSpace, record->runs[i].offset, record->runs[i].bytes});
   }
   link_->Run(record->pool->epoch, gpu::Lane::kImport, std::move(job), {},
-             [executor = options_.executor, record, header,
+             [executor = options_.executor, record, plan = PlanBytes(planned),
               done = std::move(done)](absl::StatusOr<std::vector<uint8_t>> answer) mutable {
-               executor->Post([record = std::move(record), header = std::move(header), answer = std::move(answer),
+               executor->Post([record = std::move(record), plan = std::move(plan), answer = std::move(answer),
                                done = std::move(done)]() mutable {
                  if (!answer.ok()) return done(answer.status());
                  auto sealed = ParseHeader(*answer, nullptr);
                  if (!sealed.ok()) return done(sealed.status());
-                 if (sealed->identity != header->identity || sealed->shape != header->shape ||
-                     sealed->encoded != header->encoded || sealed->coding != header->coding) {
+                 RecordHeader compared = *sealed;
+                 compared.flags &= static_cast<uint16_t>(~RecordHeader::kNonFinite);
+                 if (PlanBytes(std::move(compared)) != plan) {
                    return done(InternalError("a header came back that was not planned"));
                  }
                  done(std::shared_ptr<const RecordHeader>(std::make_shared<RecordHeader>(*std::move(sealed))));

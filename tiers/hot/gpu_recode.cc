@@ -15,15 +15,14 @@ void MakeRoomForChecks(RecordHeader* header) {
   }
 }
 
-namespace {
-
-// The header without what only encoding tells.
 std::vector<uint8_t> PlanBytes(RecordHeader header) {
   constexpr float kUnknown = std::numeric_limits<float>::quiet_NaN();
   header.errors = {PartErrors{kUnknown, kUnknown, kUnknown}, PartErrors{kUnknown, kUnknown, kUnknown}};
   MakeRoomForChecks(&header);
   return SerializeHeader(header);
 }
+
+namespace {
 
 struct Recoding {
   std::unique_ptr<Draft> draft;

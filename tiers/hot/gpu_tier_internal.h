@@ -115,6 +115,8 @@ class GpuTier::GpuDraft final : public Draft {
 
 // Room for every check, so that a header can be written down before they are known.
 void MakeRoomForChecks(RecordHeader* header);
+// The header without what only encoding tells: what a child's answer must have in common with its job.
+std::vector<uint8_t> PlanBytes(RecordHeader header);
 
 // Bytes in staging, for as long as somebody looks at them.
 class StagedBytes {

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/check.h"
 #include "base/status.h"
 #include "codecs/block_codec.h"
 #include "tiers/hot/child/child.h"
@@ -130,11 +131,18 @@ void CpuDevice::RunLane(LaneState* lane) {
       job = std::move(lane->jobs.front());
       lane->jobs.pop_front();
     }
-    if (!InjectFault(++jobs_, job)) continue;
+    uint64_t number = ++jobs_;
+    if (!InjectFault(number, job)) continue;
     auto payload = std::visit([this](const auto& work) { return Work(work); }, job.work);
     JobDone done{job.id, absl::OkStatus(), {}};
     if (payload.ok()) {
       done.payload = *std::move(payload);
+      if (number == faults_.lie_at_job) {
+        auto header = ParseHeader(done.payload, nullptr);
+        FIRN_CHECK(header.ok());
+        ++header->first_token;
+        done.payload = SerializeHeader(*header);
+      }
     } else {
       done.status = std::move(payload).status();  // Shared with nobody: another thread lets go of it.
     }

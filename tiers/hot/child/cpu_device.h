@@ -18,6 +18,7 @@ struct CpuFaults {
   uint64_t exit_at_job = 0;                // Ends the process at once, in the middle of the job.
   uint64_t hang_at_job = 0;                // Never answers that job, or any after it on its lane.
   uint64_t fail_at_job = 0;                // That job fails, and nothing else: out of memory.
+  uint64_t lie_at_job = 0;                 // That job's header comes back as another block's.
   uint64_t pool_bytes_max = ~uint64_t{0};  // What the GPU has left for a pool.
   int64_t job_delay_us = 0;
 };
