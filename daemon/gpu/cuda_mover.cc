@@ -8,18 +8,14 @@
 #include "base/status.h"
 #include "codecs/block/part_geometry.h"
 #include "daemon/gpu/cuda_check.h"
+#include "daemon/gpu/kernel_jobs.h"
 #include "kernels/checksum.h"
 #include "kernels/finite.h"
-#include "kernels/fp8.h"
-#include "kernels/gather.h"
-#include "kernels/nested.h"
 
 namespace firn::gpu {
 namespace {
 
 int64_t NowMs() { return Clock::Real()->NowNs() / 1'000'000; }
-constexpr uint64_t kAlignment = 256;
-uint64_t Aligned(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 }  // namespace
 
@@ -30,7 +26,7 @@ class CudaMover::Parameters {
   template <typename T>
   const T* Add(const std::vector<T>& values) {
     uint64_t at = used_;
-    used_ = Aligned(used_ + values.size() * sizeof(T));
+    used_ = ScratchAligned(used_ + values.size() * sizeof(T));
     if (used_ > ScratchSlot::kSideBytes) return nullptr;
     std::memcpy(slot_.host_parameters() + at, values.data(), values.size() * sizeof(T));
     return reinterpret_cast<const T*>(slot_.parameters() + at);
@@ -38,7 +34,7 @@ class CudaMover::Parameters {
   // Room among the results.
   uint64_t* AddResults(uint64_t count) {
     uint64_t at = results_;
-    results_ = Aligned(results_ + count * 8);
+    results_ = ScratchAligned(results_ + count * 8);
     return results_ > ScratchSlot::kSideBytes ? nullptr : reinterpret_cast<uint64_t*>(slot_.results() + at);
   }
   uint64_t used() const { return used_; }
@@ -50,7 +46,7 @@ class CudaMover::Parameters {
 
  private:
   const ScratchSlot& slot_;
-  uint64_t used_ = 0, results_ = kAlignment;  // The first results are flags.
+  uint64_t used_ = 0, results_ = kScratchAlignment;  // The first results are flags.
 };
 
 absl::StatusOr<std::unique_ptr<CudaMover>> CudaMover::Create(MoverOptions options) {
@@ -58,8 +54,9 @@ absl::StatusOr<std::unique_ptr<CudaMover>> CudaMover::Create(MoverOptions option
   FIRN_RETURN_IF_ERROR(CudaStatus(
       cudaStreamCreateWithPriority(&mover->stream_, cudaStreamNonBlocking, mover->options_.priority), "make a stream"));
   FIRN_RETURN_IF_ERROR(CudaStatus(cudaEventCreateWithFlags(&mover->done_, cudaEventDisableTiming), "make an event"));
-  FIRN_ASSIGN_OR_RETURN(mover->slot_, ScratchSlot::Create(std::max<uint64_t>(mover->options_.slot_bytes, kAlignment),
-                                                          mover->options_.priority));
+  FIRN_ASSIGN_OR_RETURN(
+      mover->slot_,
+      ScratchSlot::Create(std::max<uint64_t>(mover->options_.slot_bytes, kScratchAlignment), mover->options_.priority));
   FIRN_ASSIGN_OR_RETURN(mover->answers_, AnswerSlot::Create());
   mover->thread_ = std::thread([m = mover.get()] { m->Run(); });
   return mover;
@@ -122,15 +119,17 @@ std::optional<JobDone> CudaMover::Do(Waiting* waiting) {
   JobDone done{waiting->job.id, absl::OkStatus(), {}};
   if (const auto* exported = std::get_if<ExportJob>(&waiting->job.work)) {
     done.status = Export(*exported);
-    return done;
+  } else {
+    auto come = EventHasCome(waiting);
+    if (come.ok() && !*come) return std::nullopt;
+    done.status = come.status();
+    if (!done.status.ok()) return done;
+    auto header = Import(std::get<ImportJob>(waiting->job.work));
+    done.status = header.status();
+    if (header.ok()) done.payload = *std::move(header);
   }
-  auto come = EventHasCome(waiting);
-  if (come.ok() && !*come) return std::nullopt;
-  done.status = come.status();
-  if (!done.status.ok()) return done;
-  auto header = Import(std::get<ImportJob>(waiting->job.work));
-  done.status = header.status();
-  if (header.ok()) done.payload = *std::move(header);
+  // What a job that fails half-way has enqueued must be over before anybody uses its memory for something else.
+  if (!done.status.ok()) (void)Wait();
   return done;
 }
 
@@ -180,8 +179,9 @@ kernels::RowsView CudaMover::RowsOf(const DeviceRows& rows, Part part, const Rec
   return view;
 }
 
-absl::Status CudaMover::SumRuns(const RecordHeader& header, RunMask present, const std::array<uint8_t*, kRunIds>& runs,
-                                Parameters* parameters, std::array<uint64_t*, kRunIds>* results) {
+std::vector<kernels::ChecksumJob> CudaMover::PlanSums(const RecordHeader& header, RunMask present,
+                                                      const std::array<uint8_t*, kRunIds>& runs, Parameters* parameters,
+                                                      std::array<uint64_t*, kRunIds>* results) {
   ChecksumSeeds seeds(header.identity);
   std::vector<kernels::ChecksumJob> jobs;
   for (uint32_t i = 0; i < kRunIds; ++i) {
@@ -201,10 +201,7 @@ absl::Status CudaMover::SumRuns(const RecordHeader& header, RunMask present, con
     job.checks = (*results)[i] = parameters->AddResults(of_run.size());
     jobs.push_back(job);
   }
-  // All arrays go over at once, before the first kernel that reads one.
-  FIRN_RETURN_IF_ERROR(Upload(*parameters));
-  for (const kernels::ChecksumJob& job : jobs) FIRN_RETURN_IF_ERROR(kernels::ChecksumRuns(job, stream_));
-  return absl::OkStatus();
+  return jobs;
 }
 
 absl::Status CudaMover::Upload(const Parameters& parameters) {
@@ -217,7 +214,12 @@ absl::Status CudaMover::Upload(const Parameters& parameters) {
 absl::Status CudaMover::Await(const Parameters& parameters) {
   cudaError_t error =
       cudaMemcpyAsync(answers_->results(), slot_->results(), parameters.results(), cudaMemcpyDeviceToHost, stream_);
-  if (error == cudaSuccess) error = cudaEventRecord(done_, stream_);
+  FIRN_RETURN_IF_ERROR(CudaStatus(error, "bring results"));
+  return Wait();
+}
+
+absl::Status CudaMover::Wait() {
+  cudaError_t error = cudaEventRecord(done_, stream_);
   if (error == cudaSuccess) error = cudaEventSynchronize(done_);
   if (error != cudaSuccess) sticky_ = error;
   return CudaStatus(error, "wait for a move");
@@ -231,7 +233,7 @@ absl::StatusOr<std::vector<uint8_t>> CudaMover::Import(const ImportJob& job) {
   const BlockShape& shape = moving.header.shape;
   std::array<uint8_t*, kRunIds> runs{};
   auto* flags = reinterpret_cast<uint32_t*>(slot_->results());
-  FIRN_RETURN_IF_ERROR(CudaStatus(cudaMemsetAsync(flags, 0, kAlignment, stream_), "clear flags"));
+  std::vector<kernels::GatherJob> gathers;
   for (Part part : kParts) {
     const PartShape of = shape.part(part);
     if (of.width == 0) continue;
@@ -240,24 +242,25 @@ absl::StatusOr<std::vector<uint8_t>> CudaMover::Import(const ImportJob& job) {
       return InvalidArgument("a run that is not one extent of the pool");
     }
     runs[run] = options_.pool + job.target[run][0].offset;
-    kernels::GatherJob gather;
-    gather.blocks = 1, gather.layers = of.layers, gather.heads = of.heads, gather.width = of.width;
-    gather.tokens = gather.block_tokens = of.tokens;
-    gather.value_bytes = DTypeBytes(moving.header.dtype);
-    gather.rows = RowsOf(job.from, part, moving.header, memory, &parameters);
-    gather.run.base = runs[run];
-    gather.run.block_stride = job.target[run][0].bytes;
-    FIRN_RETURN_IF_ERROR(Upload(parameters));
+    kernels::RowsView rows = RowsOf(job.from, part, moving.header, memory, &parameters);
+    gathers.push_back(GatherJobOf(moving.header, part, 1, of.tokens, rows));
+    gathers.back().run.base = runs[run];
+    gathers.back().run.block_stride = job.target[run][0].bytes;
+  }
+  std::array<uint64_t*, kRunIds> results{};
+  auto sums = PlanSums(moving.header, moving.present, runs, &parameters, &results);
+  FIRN_RETURN_IF_ERROR(Upload(parameters));
+  FIRN_RETURN_IF_ERROR(CudaStatus(cudaMemsetAsync(flags, 0, kScratchAlignment, stream_), "clear flags"));
+  for (const kernels::GatherJob& gather : gathers) {
     FIRN_RETURN_IF_ERROR(kernels::GatherRows(gather, stream_));
     kernels::FiniteJob finite;
-    finite.values = runs[run];
-    finite.count = of.values();
+    finite.values = gather.run.base;
+    finite.count = uint64_t{gather.layers} * gather.heads * gather.tokens * gather.width;
     finite.type = moving.header.dtype;
     finite.found = flags;
     FIRN_RETURN_IF_ERROR(kernels::FindNonFinite(finite, stream_));
   }
-  std::array<uint64_t*, kRunIds> results{};
-  FIRN_RETURN_IF_ERROR(SumRuns(moving.header, moving.present, runs, &parameters, &results));
+  for (const kernels::ChecksumJob& sum : sums) FIRN_RETURN_IF_ERROR(kernels::ChecksumRuns(sum, stream_));
   FIRN_RETURN_IF_ERROR(Await(parameters));
   for (uint32_t i = 0; i < kRunIds; ++i) {
     if (results[i] == nullptr) continue;
@@ -298,7 +301,7 @@ absl::StatusOr<std::array<uint8_t*, kRunIds>> CudaMover::GatherRuns(const Export
         done += part;
       }
     }
-    used = Aligned(used);
+    used = ScratchAligned(used);
   }
   return runs;
 }
@@ -314,7 +317,9 @@ absl::Status CudaMover::Export(const ExportJob& job) {
     rows[static_cast<size_t>(part)] = RowsOf(job.to, part, moving.header, memory, &parameters);
   }
   std::array<uint64_t*, kRunIds> results{};
-  FIRN_RETURN_IF_ERROR(SumRuns(moving.header, moving.present, runs, &parameters, &results));
+  auto sums = PlanSums(moving.header, moving.present, runs, &parameters, &results);
+  FIRN_RETURN_IF_ERROR(Upload(parameters));
+  for (const kernels::ChecksumJob& sum : sums) FIRN_RETURN_IF_ERROR(kernels::ChecksumRuns(sum, stream_));
   FIRN_RETURN_IF_ERROR(Await(parameters));
   for (uint32_t i = 0; i < kRunIds; ++i) {
     if (results[i] == nullptr) continue;
@@ -324,21 +329,15 @@ absl::Status CudaMover::Export(const ExportJob& job) {
       return DataLoss("run {} is damaged", i);
     }
   }
-  absl::Status status;
   for (Part part : kParts) {
-    if (moving.header.shape.part(part).width == 0 || !status.ok()) continue;
-    status = DecodePart(job, moving, part, rows[static_cast<size_t>(part)], runs);
+    if (moving.header.shape.part(part).width == 0) continue;
+    FIRN_RETURN_IF_ERROR(DecodePart(moving, part, rows[static_cast<size_t>(part)], runs));
   }
-  // Also where a part could not be enqueued: what was must be over before anybody uses its memory for something else.
-  cudaError_t error = cudaEventRecord(done_, stream_);
-  if (error == cudaSuccess) error = cudaEventSynchronize(done_);
-  if (error != cudaSuccess) sticky_ = error;
-  FIRN_RETURN_IF_ERROR(CudaStatus(error, "wait for a decode"));
-  return status;
+  return Wait();
 }
 
-absl::Status CudaMover::DecodePart(const ExportJob& /*job*/, const Moving& moving, Part part,
-                                   const kernels::RowsView& rows, const std::array<uint8_t*, kRunIds>& runs) {
+absl::Status CudaMover::DecodePart(const Moving& moving, Part part, const kernels::RowsView& rows,
+                                   const std::array<uint8_t*, kRunIds>& runs) {
   const RecordHeader& header = moving.header;
   const PartCoding& coding = header.CodingOf(part);
   const PartShape shape = header.shape.part(part);
@@ -349,55 +348,22 @@ absl::Status CudaMover::DecodePart(const ExportJob& /*job*/, const Moving& movin
     run.block_stride = header.runs[index].bytes;
     return run;
   };
-  kernels::GatherJob exact;
-  exact.blocks = 1, exact.layers = shape.layers, exact.heads = shape.heads, exact.width = shape.width;
-  exact.tokens = exact.block_tokens = shape.tokens;
-  exact.value_bytes = DTypeBytes(header.dtype);
-  exact.rows = rows;
-  exact.run = view(RunKind::kWhole);
-  if (coding.codec == CodecId::kIdentity) return kernels::ScatterRows(exact, stream_);
-
-  if (header.Mixed(part) || !header.exact_map.empty()) return Unimplemented("decoded by the processor");
-  constexpr uint8_t kNestedFlags = PartCoding::kRotated | PartCoding::kCentred | PartCoding::kBalanced;
-  bool nested = (coding.codec == CodecId::kNestedToken && (coding.flags & ~kNestedFlags) == 0) ||
-                (coding.codec == CodecId::kNestedChannel && coding.flags == 0);
-  bool fp8 = (coding.codec == CodecId::kFp8E4m3 || coding.codec == CodecId::kFp8E5m2) && coding.group == 0 &&
-             (coding.flags & ~PartCoding::kCalibrated) == 0;
-  if (!nested && !fp8) return Unimplemented("no kernel decodes codec {}", static_cast<int>(coding.codec));
+  if (coding.codec == CodecId::kIdentity) {
+    kernels::GatherJob whole = GatherJobOf(header, part, 1, shape.tokens, rows);
+    whole.run = view(RunKind::kWhole);
+    return kernels::ScatterRows(whole, stream_);
+  }
+  FIRN_RETURN_IF_ERROR(CheckKernel(header, part));
   FIRN_ASSIGN_OR_RETURN(auto transform, transforms_.Get(coding, shape, header.identity.shard, *options_.artifacts));
   if (header.exact_tokens > 0) {
-    exact.tokens = exact.block_tokens = header.exact_tokens;
+    kernels::GatherJob exact = GatherJobOf(header, part, 1, header.exact_tokens, rows);
     exact.run = view(RunKind::kExact);
     FIRN_RETURN_IF_ERROR(kernels::ScatterRows(exact, stream_));
   }
-  kernels::RowsView coded = rows;
-  coded.first_token = header.exact_tokens;
-  if (fp8) {
-    kernels::Fp8Job job;
-    job.e5m2 = coding.codec == CodecId::kFp8E5m2;
-    job.blocks = 1, job.layers = shape.layers, job.heads = shape.heads, job.width = shape.width;
-    job.tokens = shape.tokens - header.exact_tokens;
-    job.values = header.dtype;
-    job.scales = transform->scales;
-    job.rows = coded;
-    job.meta_run = view(RunKind::kMeta);
-    job.codes = view(RunKind::kWhole);
-    return kernels::DecodeFp8(job, stream_);
+  if (IsFp8(coding.codec)) {
+    return kernels::DecodeFp8(Fp8JobOf(header, part, 1, *transform, rows, view), stream_);
   }
-  kernels::NestedJob job;
-  job.per_channel = coding.codec == CodecId::kNestedChannel;
-  job.blocks = 1, job.layers = shape.layers, job.heads = shape.heads, job.width = shape.width;
-  job.tokens = shape.tokens - header.exact_tokens;
-  job.values = header.dtype;
-  job.meta = coding.meta_type;
-  job.group = coding.group;
-  job.rotated = (coding.flags & PartCoding::kRotated) != 0;
-  job.transform = transform->view;
-  job.rows = coded;
-  job.meta_run = view(RunKind::kMeta);
-  job.p2 = view(RunKind::kP2);
-  job.p4 = view(RunKind::kP4);
-  job.p8 = view(RunKind::kP8);
+  kernels::NestedJob job = NestedJobOf(header, part, 1, *transform, rows, view);
   job.precision = job.p8.present() && job.p4.present() ? PrecisionClass::k8Bit
                   : job.p4.present()                   ? PrecisionClass::k4Bit
                                                        : PrecisionClass::k2Bit;

@@ -20,6 +20,7 @@
 #include "daemon/gpu/registered_regions.h"
 #include "daemon/gpu/scratch_slot.h"
 #include "daemon/gpu/transform_cache.h"
+#include "kernels/checksum.h"
 #include "kernels/views.h"
 #include "tiers/hot/child/child.h"
 
@@ -60,19 +61,21 @@ class CudaMover {
   absl::StatusOr<bool> EventHasCome(Waiting* waiting);
   absl::StatusOr<std::vector<uint8_t>> Import(const ImportJob& job);
   absl::Status Export(const ExportJob& job);
-  absl::Status DecodePart(const ExportJob& job, const Moving& moving, Part part, const kernels::RowsView& rows,
+  absl::Status DecodePart(const Moving& moving, Part part, const kernels::RowsView& rows,
                           const std::array<uint8_t*, kRunIds>& runs);
   // Where a part's rows lie, arrays uploaded with `parameters`.
   kernels::RowsView RowsOf(const DeviceRows& rows, Part part, const RecordHeader& header,
                            const std::vector<std::shared_ptr<const OpenedMemory>>& memory, Parameters* parameters);
-  // Enqueues the checks of `present` runs; their results are complete after the stream.
-  absl::Status SumRuns(const RecordHeader& header, RunMask present, const std::array<uint8_t*, kRunIds>& runs,
-                       Parameters* parameters, std::array<uint64_t*, kRunIds>* results);
+  // The checks of `present` runs, arrays uploaded with `parameters`; to be enqueued after those.
+  static std::vector<kernels::ChecksumJob> PlanSums(const RecordHeader& header, RunMask present,
+                                                    const std::array<uint8_t*, kRunIds>& runs, Parameters* parameters,
+                                                    std::array<uint64_t*, kRunIds>* results);
   // Every run in one piece: where it lies in the pool, or brought into scratch.
   absl::StatusOr<std::array<uint8_t*, kRunIds>> GatherRuns(const ExportJob& job);
   absl::Status Upload(const Parameters& parameters);
   // Brings results here and waits for the stream.
   absl::Status Await(const Parameters& parameters);
+  absl::Status Wait();
 
   const MoverOptions options_;
   cudaStream_t stream_ = nullptr;

@@ -5,40 +5,24 @@
 
 #include "base/status.h"
 #include "daemon/gpu/cuda_check.h"
+#include "daemon/gpu/kernel_jobs.h"
 #include "kernels/checksum.h"
-#include "kernels/fp8.h"
-#include "kernels/gather.h"
-#include "kernels/nested.h"
 #include "tiers/hot/extent_pool.h"
 
 namespace firn::gpu {
 namespace {
 
-constexpr uint64_t kAlignment = 256;
-uint64_t Aligned(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-
 bool SameCoding(const RecordHeader& a, const RecordHeader& b, Part part) {
   return a.CodingOf(part) == b.CodingOf(part);
 }
 
-bool IsFp8Codec(CodecId codec) { return codec == CodecId::kFp8E4m3 || codec == CodecId::kFp8E5m2; }
-
 // Whether kernels code this part of `target` from what `source` has.
-absl::Status CheckKernel(const RecordHeader& source, const RecordHeader& target, Part part) {
-  const PartCoding& to = target.CodingOf(part);
+absl::Status CheckEncoding(const RecordHeader& source, const RecordHeader& target, Part part) {
   if (source.CodingOf(part).codec != CodecId::kIdentity ||
       (source.dtype != DType::kFp16 && source.dtype != DType::kBf16)) {
     return Unimplemented("only FP16 and BF16 values are coded on a GPU");
   }
-  if (target.Mixed(part)) return Unimplemented("heads that differ in precision are coded by the processor");
-  if (!target.exact_map.empty()) return Unimplemented("sets of exact tokens are coded by the processor");
-  constexpr uint8_t kNestedFlags = PartCoding::kRotated | PartCoding::kCentred | PartCoding::kBalanced;
-  bool nested = (to.codec == CodecId::kNestedToken && (to.flags & ~kNestedFlags) == 0) ||
-                (to.codec == CodecId::kNestedChannel && to.flags == 0);
-  bool fp8 = IsFp8Codec(to.codec) && to.group == 0 && (to.flags & ~PartCoding::kCalibrated) == 0;
-  if (nested || fp8) return absl::OkStatus();
-  return Unimplemented("no kernel for codec {} with flags {:#x} and groups of {}", static_cast<int>(to.codec), to.flags,
-                       to.group);
+  return CheckKernel(target, part);
 }
 
 // The target's runs that kernels write.
@@ -77,7 +61,7 @@ size_t RecodeBatch::BlocksThatFit(const RecodeTask& task, const ScratchSlot& slo
   }
   for (Part part : kParts) {
     if (SameCoding(source, target, part)) continue;
-    *why = CheckKernel(source, target, part);
+    *why = CheckEncoding(source, target, part);
     if (!why->ok()) return 0;
     if (target.shape.part(part).width == 0) continue;
     auto sampled = SampledErrors::Create(std::make_shared<const RecordHeader>(target), part);
@@ -85,10 +69,10 @@ size_t RecodeBatch::BlocksThatFit(const RecodeTask& task, const ScratchSlot& slo
       *why = sampled.status();
       return 0;
     }
-    rows += sampled->rows() * target.shape.part(part).width * DTypeBytes(target.dtype) + kAlignment;
+    rows += sampled->rows() * target.shape.part(part).width * DTypeBytes(target.dtype) + kScratchAlignment;
   }
   for (uint32_t i = 0; i < kRunIds; ++i) {
-    if (coded.Has(i)) block_bytes += Aligned(target.runs[i].bytes);
+    if (coded.Has(i)) block_bytes += ScratchAligned(target.runs[i].bytes);
     parameters += 8 * (uint64_t{CheckCount(source.runs[i])} + CheckCount(target.runs[i]) + 4);
   }
   uint64_t fit =
@@ -113,7 +97,7 @@ absl::Status RecodeBatch::PlanParts(TransformCache* transforms) {
   for (uint32_t i = 0; i < kRunIds; ++i) {
     if (!coded_runs_.Has(i)) continue;
     code_at_[i] = at;
-    code_stride_[i] = Aligned(target().runs[i].bytes);
+    code_stride_[i] = ScratchAligned(target().runs[i].bytes);
     at += code_stride_[i] * tasks_.size();
   }
   for (Part part : kParts) {
@@ -233,10 +217,8 @@ kernels::RowsView RecodeBatch::RowsOf(const CodedPart& coded) const {
 absl::Status RecodeBatch::EnqueueParts() {
   cudaStream_t work = slot_->work();
   for (const CodedPart& coded : parts_) {
-    const PartShape shape = target().shape.part(coded.part);
     const PartCoding& coding = target().CodingOf(coded.part);
     kernels::RowsView rows = RowsOf(coded);
-    rows.first_token = target().exact_tokens;
     auto run = [&](RunKind kind) {
       uint32_t index = RunIndex(kind, coded.part);
       kernels::RunView view;
@@ -247,44 +229,17 @@ absl::Status RecodeBatch::EnqueueParts() {
     };
     auto blocks = static_cast<uint32_t>(tasks_.size());
     auto* survey = reinterpret_cast<uint32_t*>(slot_->results());
-    uint32_t coded_tokens = shape.tokens - target().exact_tokens;
-    if (IsFp8Codec(coding.codec)) {
-      kernels::Fp8Job job;
-      job.e5m2 = coding.codec == CodecId::kFp8E5m2;
-      job.blocks = blocks, job.layers = shape.layers, job.heads = shape.heads, job.width = shape.width;
-      job.tokens = coded_tokens;
-      job.values = target().dtype;
-      job.scales = coded.transform->scales;
-      job.rows = rows;
-      job.meta_run = run(RunKind::kMeta);
-      job.codes = run(RunKind::kWhole);
+    if (IsFp8(coding.codec)) {
+      kernels::Fp8Job job = Fp8JobOf(target(), coded.part, blocks, *coded.transform, rows, run);
       job.survey = survey;
       FIRN_RETURN_IF_ERROR(kernels::EncodeFp8(job, work));
     } else {
-      kernels::NestedJob job;
-      job.per_channel = coding.codec == CodecId::kNestedChannel;
-      job.blocks = blocks, job.layers = shape.layers, job.heads = shape.heads, job.width = shape.width;
-      job.tokens = coded_tokens;
-      job.values = target().dtype;
-      job.meta = coding.meta_type;
-      job.group = coding.group;
-      job.rotated = (coding.flags & PartCoding::kRotated) != 0;
-      job.transform = coded.transform->view;
-      job.rows = rows;
-      job.meta_run = run(RunKind::kMeta);
-      job.p2 = run(RunKind::kP2);
-      job.p4 = run(RunKind::kP4);
-      job.p8 = run(RunKind::kP8);
+      kernels::NestedJob job = NestedJobOf(target(), coded.part, blocks, *coded.transform, rows, run);
       job.survey = survey;
       FIRN_RETURN_IF_ERROR(kernels::EncodeNested(job, work));
     }
     if (target().exact_tokens == 0) continue;
-    kernels::GatherJob exact;
-    exact.blocks = blocks, exact.layers = shape.layers, exact.heads = shape.heads, exact.width = shape.width;
-    exact.tokens = exact.block_tokens = target().exact_tokens;
-    exact.value_bytes = DTypeBytes(target().dtype);
-    exact.rows = rows;
-    exact.rows.first_token = 0;
+    kernels::GatherJob exact = GatherJobOf(target(), coded.part, blocks, target().exact_tokens, rows);
     exact.run = run(RunKind::kExact);
     FIRN_RETURN_IF_ERROR(kernels::GatherRows(exact, work));
   }
@@ -314,12 +269,9 @@ absl::Status RecodeBatch::EnqueueSamples(CopyList* to_host) {
     const uint32_t exact = target().exact_tokens, coded_tokens = shape.tokens - exact;
     if (exact == 0) {
       // Evenly apart: as if they were the tokens of one head.
-      kernels::GatherJob gather;
-      gather.blocks = static_cast<uint32_t>(tasks_.size()), gather.layers = gather.heads = 1,
-      gather.width = shape.width;
-      gather.tokens = gather.block_tokens = static_cast<uint32_t>(coded.sampled_rows);
-      gather.value_bytes = DTypeBytes(target().dtype);
-      gather.rows = RowsOf(coded);
+      kernels::GatherJob gather = GatherJobOf(target(), coded.part, static_cast<uint32_t>(tasks_.size()),
+                                              static_cast<uint32_t>(coded.sampled_rows), RowsOf(coded));
+      gather.layers = gather.heads = 1;
       gather.rows.page_tokens = gather.tokens;
       gather.rows.token_stride = static_cast<int64_t>(coded.row_stride * shape.width);
       gather.rows.head_stride = gather.rows.layer_stride = gather.rows.token_stride * gather.tokens;

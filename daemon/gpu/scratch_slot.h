@@ -14,6 +14,12 @@
 
 namespace firn::gpu {
 
+// What lies in scratch starts at a multiple of this.
+inline constexpr uint64_t kScratchAlignment = 256;
+inline constexpr uint64_t ScratchAligned(uint64_t bytes) {
+  return (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
+}
+
 class ScratchSlot {
  public:
   static constexpr uint64_t kSideBytes = uint64_t{8} << 20;  // Of parameters, of results, and of sampled rows.
