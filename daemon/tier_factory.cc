@@ -140,11 +140,9 @@ absl::StatusOr<OpenedTier> OpenGpu(const TierSettings& settings, const std::vect
     Log(LogLevel::kWarning, "notice of a GPU", {{"tier", name}, {"notice", text}});
   };
   for (const ArenaTier* arena : arenas) {
-    const MemoryRegion& region = arena->region();
     // Memory without a descriptor cannot be mapped by another process: its tier gets codes by way of staging.
-    if (region.fd() < 0) continue;
-    options.regions.push_back(
-        {region.fd(), region.base(), region.bytes(), [arena] { return arena->populated_bytes(); }});
+    if (arena->region().fd() < 0) continue;
+    options.regions.push_back(RegionOf(arena));
   }
   FIRN_ASSIGN_OR_RETURN(auto tier, GpuTier::Open(std::move(options)));
   OpenedTier opened;

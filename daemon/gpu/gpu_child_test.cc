@@ -9,18 +9,12 @@
 #include "base/units.h"
 #include "codecs/rules_test_util.h"
 #include "daemon/gpu/gpu_child_test_util.h"
-#include "tiers/warm/warm_tier.h"
+#include "tiers/warm/warm_tier_test_util.h"
 
 namespace firn {
 namespace {
 
 using enum PrecisionClass;
-
-std::unique_ptr<ArenaTier> MakeArena(uint64_t bytes) {
-  auto tier = OpenWarmTier({.name = "warm", .capacity_bytes = bytes, .huge_pages = HugePages::kOff, .numa_node = {}});
-  FIRN_CHECK(tier.ok() && (*tier)->Populate(bytes).ok());
-  return *std::move(tier);
-}
 
 class GpuChildTest : public testing::TestWithParam<ChildKind> {
  protected:
@@ -28,7 +22,7 @@ class GpuChildTest : public testing::TestWithParam<ChildKind> {
     if (std::string why = WhyNot(GetParam()); !why.empty()) GTEST_SKIP() << why;
   }
   void Open(std::vector<std::string> arguments = {}, uint64_t capacity = 64 * kMiB) {
-    warm = MakeArena(128 * kMiB);
+    warm = MakeWarmTier("warm", 128 * kMiB);
     GpuTierOptions options;
     options.capacity_bytes = capacity;
     options.staging_bytes = 64 * kMiB;
@@ -36,8 +30,7 @@ class GpuChildTest : public testing::TestWithParam<ChildKind> {
     options.start = StartChild(GetParam(), std::move(arguments));
     options.executor = &executor;
     options.backoff_first_ms = 10;
-    options.regions = {{warm->region().fd(), warm->region().base(), warm->region().bytes(),
-                        [arena = warm.get()] { return arena->populated_bytes(); }}};
+    options.regions = {RegionOf(warm.get())};
     auto opened = GpuTier::Open(std::move(options));
     ASSERT_TRUE(opened.ok()) << opened.status();
     tier = *std::move(opened);

@@ -1,11 +1,8 @@
 // A daemon whose hot tier is on a GPU, in CI on the processor in its place: the child dies again and again under load,
 // and nothing but the hot copies goes. FIRN_TEST_GPU=cuda takes a real one.
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -20,6 +17,7 @@
 #include "tests/support/known_ranges.h"
 #include "tests/support/observe.h"
 #include "tests/support/one_namespace.h"
+#include "tiers/hot/worker_memory_test_util.h"
 
 namespace firn {
 namespace {
@@ -144,34 +142,6 @@ TEST_F(GpuDaemon, TheChildEndsWithTheDaemon) {
   EXPECT_TRUE(Eventually([&] { return ::kill(child, 0) != 0; })) << "process " << child << " is still there";
 }
 
-// A worker's memory on the processor is shared memory by name; on a GPU, client/examples/gpu_worker does the same.
-class WorkerMemory {
- public:
-  WorkerMemory(const std::string& what, uint64_t bytes)
-      : bytes_(bytes), name_("/firn-gpu-test-" + what + std::to_string(::getpid())) {
-    int fd = ::shm_open(name_.c_str(), O_CREAT | O_EXCL | O_RDWR, 0600);
-    EXPECT_GE(fd, 0);
-    EXPECT_EQ(::ftruncate(fd, static_cast<off_t>(bytes)), 0);
-    base_ = static_cast<uint8_t*>(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
-    ::close(fd);
-  }
-  ~WorkerMemory() {
-    ::munmap(base_, bytes_);
-    ::shm_unlink(name_.c_str());
-  }
-  uint8_t* base() const { return base_; }
-  firnkv::DeviceHandle handle() const {
-    firnkv::DeviceHandle handle{};
-    std::copy(name_.begin(), name_.end(), handle.begin());
-    return handle;
-  }
-
- private:
-  const uint64_t bytes_;
-  const std::string name_;
-  uint8_t* base_ = nullptr;
-};
-
 TEST_F(GpuDaemon, AWorkerPutsFromAndGetsToItsOwnMemory) {
   if (Backend() != "cpu") GTEST_SKIP() << "client/examples/gpu_worker is the worker on a GPU";
   ASSERT_NO_FATAL_FAILURE(Start());
@@ -181,7 +151,7 @@ TEST_F(GpuDaemon, AWorkerPutsFromAndGetsToItsOwnMemory) {
   // Keys and values of a layer side by side, [part][page of 8 tokens][token][head][channel]; pages in falling order.
   const uint64_t row = model_.width * 2, token = row * model_.heads, page = token * 8,
                  part = page * (model_.tokens / 8);
-  WorkerMemory memory("m", part * 2 * model_.layers), event("e", 4096);
+  WorkerMemory memory(part * 2 * model_.layers), event(4096);
   auto rows_with = [&](bool with_event) {
     firnkv::DeviceRows rows;
     rows.memory = {memory.handle()};

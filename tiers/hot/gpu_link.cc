@@ -60,6 +60,7 @@ struct GpuLink::State {
   // Of the link's thread.
   std::set<Digest> sent_artifacts;
   std::vector<uint64_t> told_usable;
+  int64_t patience_checked_ms = 0;
 
   void Wake() const {
     uint64_t one = 1;
@@ -76,14 +77,15 @@ struct GpuLink::State {
   absl::Status SendUsable(gpu::Channel* channel);
   absl::Status SendJobs(gpu::Channel* channel);
   absl::Status Hear(gpu::Channel* channel);
-  absl::Status CheckPatience() const;
+  absl::Status CheckPatience();
   bool Stopping() const {
     std::lock_guard lock(mu);
     return stopping;
   }
   // Waits for either end to have something to do.
   void Poll(const gpu::Channel& channel) const;
-  void FailOne(uint64_t id, const absl::Status& why);
+  // What the job's end is to be told to, whose turn it is now; null where no such job waits.
+  Done Take(uint64_t id, bool failed);
   void FailAll(const absl::Status& why);
   void PauseMs(int64_t pause_ms);
 };
@@ -293,24 +295,23 @@ absl::Status GpuLink::State::SendJobs(gpu::Channel* channel) {
     uint64_t id = out.job.id;
     absl::Status queued = channel->Queue(std::move(out.job));
     // Too much waits to be sent: that is this job's misfortune, not the child's.
-    if (!queued.ok()) FailOne(id, queued);
+    if (!queued.ok()) {
+      if (Done done = Take(id, /*failed=*/true)) done(queued);
+    }
     FIRN_RETURN_IF_ERROR(channel->Flush());
   }
   return channel->Flush();
 }
 
-void GpuLink::State::FailOne(uint64_t id, const absl::Status& why) {
-  Done done;
-  {
-    std::lock_guard lock(mu);
-    auto it = waiting.find(id);
-    if (it == waiting.end()) return;
-    done = std::move(it->second.done);
-    waiting.erase(it);
-    stats.jobs_waiting = waiting.size();
-    ++stats.jobs_failed;
-  }
-  done(why);
+GpuLink::Done GpuLink::State::Take(uint64_t id, bool failed) {
+  std::lock_guard lock(mu);
+  auto it = waiting.find(id);
+  if (it == waiting.end()) return nullptr;
+  Done done = std::move(it->second.done);
+  waiting.erase(it);
+  stats.jobs_waiting = waiting.size();
+  stats.jobs_failed += failed ? 1 : 0;
+  return done;
 }
 
 absl::Status GpuLink::State::Hear(gpu::Channel* channel) {
@@ -323,16 +324,8 @@ absl::Status GpuLink::State::Hear(gpu::Channel* channel) {
     }
     auto* answer = std::get_if<gpu::JobDone>(&received->message);
     if (answer == nullptr) return InternalError("a message of type {}", received->message.index() + 1);
-    Done done;
-    {
-      std::lock_guard lock(mu);
-      auto it = waiting.find(answer->id);
-      if (it == waiting.end()) return InternalError("an answer to job {}, which nobody asked for", answer->id);
-      done = std::move(it->second.done);
-      waiting.erase(it);
-      stats.jobs_waiting = waiting.size();
-      if (!answer->status.ok()) ++stats.jobs_failed;
-    }
+    Done done = Take(answer->id, !answer->status.ok());
+    if (done == nullptr) return InternalError("an answer to job {}, which nobody asked for", answer->id);
     if (answer->status.ok()) {
       done(std::move(answer->payload));
     } else {
@@ -342,9 +335,12 @@ absl::Status GpuLink::State::Hear(gpu::Channel* channel) {
   return open ? absl::OkStatus() : Unavailable("the process ended");
 }
 
-absl::Status GpuLink::State::CheckPatience() const {
-  std::lock_guard lock(mu);
+// All jobs that wait are looked at: once a poll, not after each message.
+absl::Status GpuLink::State::CheckPatience() {
   int64_t now_ms = NowMs();
+  if (now_ms - patience_checked_ms < kPollMs) return absl::OkStatus();
+  patience_checked_ms = now_ms;
+  std::lock_guard lock(mu);
   for (const auto& [id, job] : waiting) {
     if (now_ms - job.since_ms > options.job_timeout_ms) {
       return absl::DeadlineExceededError(fmt::format("job {} has had no answer for {} ms", id, now_ms - job.since_ms));

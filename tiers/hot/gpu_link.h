@@ -43,6 +43,13 @@ struct GpuRegion {
   std::function<uint64_t()> usable_bytes;
 };
 
+// The region of an Arena or an ArenaTier, by any kind of pointer, which the region keeps.
+template <typename Pointer>
+GpuRegion RegionOf(Pointer arena) {
+  const auto& region = arena->region();
+  return {region.fd(), region.base(), region.bytes(), [arena] { return arena->populated_bytes(); }};
+}
+
 class GpuLink {
  public:
   struct Options {

@@ -25,11 +25,6 @@ absl::StatusOr<std::shared_ptr<Arena>> OpenStaging(const std::string& name, uint
   return arena;
 }
 
-GpuRegion RegionOf(std::shared_ptr<Arena> arena) {
-  const MemoryRegion& region = arena->region();
-  return {region.fd(), region.base(), region.bytes(), [arena] { return arena->populated_bytes(); }};
-}
-
 }  // namespace
 
 GpuTier::GpuTier(GpuTierOptions options)

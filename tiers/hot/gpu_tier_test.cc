@@ -7,28 +7,21 @@
 #include "base/units.h"
 #include "codecs/rules_test_util.h"
 #include "tiers/hot/gpu_test_util.h"
-#include "tiers/warm/warm_tier.h"
+#include "tiers/warm/warm_tier_test_util.h"
 
 namespace firn {
 namespace {
 
 constexpr BlockShape kShape{.layers = 3, .heads = 2, .k_width = 64, .v_width = 96, .tokens = 37};
 
-std::unique_ptr<ArenaTier> MakeArena(uint64_t bytes) {
-  auto tier = OpenWarmTier({.name = "warm", .capacity_bytes = bytes, .huge_pages = HugePages::kOff, .numa_node = {}});
-  FIRN_CHECK(tier.ok() && (*tier)->Populate(bytes).ok());
-  return *std::move(tier);
-}
-
 class GpuTierTest : public testing::Test {
  protected:
   void Open(gpu::CpuFaults first = {}, gpu::CpuFaults later = {}, uint64_t capacity = 32 * kMiB) {
-    warm = MakeArena(32 * kMiB);
+    warm = MakeWarmTier("warm", 32 * kMiB);
     GpuTierOptions options = TestGpuOptions(&executor, capacity, StartThread(first, later));
     options.staging_bytes = 16 * kMiB;
     options.job_timeout_ms = 2'000;
-    options.regions = {{warm->region().fd(), warm->region().base(), warm->region().bytes(),
-                        [arena = warm.get()] { return arena->populated_bytes(); }}};
+    options.regions = {RegionOf(warm.get())};
     auto opened = GpuTier::Open(std::move(options));
     ASSERT_TRUE(opened.ok()) << opened.status();
     tier = *std::move(opened);
@@ -123,7 +116,7 @@ TEST_F(GpuTierTest, WhatNeedsNoCodesOrAnotherPlanIsLeftToTheCaller) {
   EXPECT_TRUE(absl::IsUnimplemented(recoded.status())) << recoded.status();
   EXPECT_EQ(warm->Usage().draft_bytes, 0u);
   // A tier that the child has not mapped.
-  auto stranger = MakeArena(kMiB);
+  auto stranger = MakeWarmTier("warm", kMiB);
   EXPECT_TRUE(absl::IsUnimplemented(Recode(*copy, Spec(k8Bit, k8Bit), stranger.get()).status()));
   EXPECT_EQ(stranger->Usage().draft_bytes, 0u);
   // One that is full.

@@ -15,16 +15,9 @@
 #include "base/units.h"
 #include "tiers/cold/cold_tier.h"
 #include "tiers/cold/index/memory_index.h"
-#include "tiers/warm/warm_tier.h"
+#include "tiers/warm/warm_tier_test_util.h"
 
 namespace firn {
-
-inline std::unique_ptr<Tier> MakeWarmTier(const std::string& name, uint64_t bytes) {
-  auto tier = OpenWarmTier({.name = name, .capacity_bytes = bytes, .huge_pages = HugePages::kOff, .numa_node = {}});
-  EXPECT_TRUE(tier.ok()) << Message(tier.status());
-  EXPECT_TRUE(PopulateInSteps(tier->get(), bytes, [](uint64_t, uint64_t) { return true; }).ok());
-  return *std::move(tier);
-}
 
 // An empty one, on `device` and an index in memory.
 inline std::unique_ptr<ColdTier> MakeColdTier(const std::string& name, uint64_t bytes, Executor* executor,

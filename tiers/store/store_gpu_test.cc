@@ -1,8 +1,5 @@
 // The store over a chain that begins on a GPU: what a child's death takes, and what it must not take.
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <future>
@@ -11,6 +8,7 @@
 #include "tiers/cold/device/memory_device.h"
 #include "tiers/hot/device_rows.h"
 #include "tiers/hot/gpu_test_util.h"
+#include "tiers/hot/worker_memory_test_util.h"
 #include "tiers/store/real_tiers_test_util.h"
 #include "tiers/store/store_hammer_test_util.h"
 
@@ -22,7 +20,7 @@ class GpuChain {
   explicit GpuChain(gpu::CpuFaults first = {}, gpu::CpuFaults later = {}, uint64_t hot_bytes = kMiB)
       : pool(std::make_unique<ThreadPoolExecutor>(2)) {
     auto warm = MakeWarmTier("warm", kMiB);
-    auto* arena = static_cast<ArenaTier*>(warm.get());
+    ArenaTier* arena = warm.get();
     HarnessOptions options;
     options.hot_bytes = hot_bytes;
     options.warm_bytes = kMiB;
@@ -38,8 +36,7 @@ class GpuChain {
       GpuTierOptions gpu_options = TestGpuOptions(pool.get(), bytes, StartThread(first, later));
       gpu_options.staging_bytes = 8 * kMiB;
       gpu_options.backoff_max_ms = 20;
-      gpu_options.regions = {{arena->region().fd(), arena->region().base(), arena->region().bytes(),
-                              [arena] { return arena->populated_bytes(); }}};
+      gpu_options.regions = {RegionOf(arena)};
       auto tier = GpuTier::Open(std::move(gpu_options));
       EXPECT_TRUE(tier.ok()) << Message(tier.status());
       gpu = tier->get();
@@ -185,36 +182,6 @@ TEST(StoreOnGpu, ADeadChildTakesItsBlocksAndTheOthersServeOn) {
   chain.harness->ExpectConsistent();
 }
 
-// A worker's memory and event on the processor: shared memory by name.
-class WorkerMemory {
- public:
-  explicit WorkerMemory(uint64_t bytes) : bytes_(bytes) {
-    static std::atomic<int> number{0};
-    name_ = "/firn-worker-" + std::to_string(::getpid()) + "-" + std::to_string(number++);
-    int fd = ::shm_open(name_.c_str(), O_CREAT | O_EXCL | O_RDWR, 0600);
-    EXPECT_GE(fd, 0);
-    EXPECT_EQ(::ftruncate(fd, static_cast<off_t>(bytes)), 0);
-    base_ = static_cast<uint8_t*>(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
-    ::close(fd);
-  }
-  ~WorkerMemory() {
-    ::munmap(base_, bytes_);
-    ::shm_unlink(name_.c_str());
-  }
-  uint8_t* base() const { return base_; }
-  uint64_t bytes() const { return bytes_; }
-  DeviceHandle handle() const {
-    DeviceHandle handle{};
-    std::copy(name_.begin(), name_.end(), handle.begin());
-    return handle;
-  }
-
- private:
-  const uint64_t bytes_;
-  std::string name_;
-  uint8_t* base_ = nullptr;
-};
-
 // The harness's blocks, 2 layers, 2 heads, 16 tokens, 64 channels of FP16, in pages of 4 tokens [page][token][head],
 // a tensor a layer and part, pages in an order of their own.
 struct WorkerCache {
@@ -339,6 +306,30 @@ TEST(StoreOnGpu, BlocksComeFromAndGoToAWorkersMemory) {
   EXPECT_TRUE(absl::IsNotFound(missing.status()));
   auto coarse = GetTo(chain, 1, to, {PrecisionClass::kExact, PrecisionClass::kExact});
   EXPECT_TRUE(absl::IsNotFound(coarse.status()));
+  chain.harness->ExpectConsistent();
+}
+
+// What a child says that it stored is what was to be stored, or nothing is.
+TEST(StoreOnGpu, AHeaderThatWasNotPlannedIsRefused) {
+  GpuChain chain({.lie_at_job = 1});
+  WorkerCache cache;
+  DeviceRows from = cache.Rows(3, true);
+  cache.Fill(from, 1);
+  cache.Signal();
+  {
+    auto put = chain.harness->store->BeginPut(chain.harness->Spec(1));
+    ASSERT_TRUE(put.ok()) << put.status();
+    absl::Status filled = FillFrom(chain, **put, from);
+    EXPECT_TRUE(absl::IsInternal(filled)) << filled;
+  }
+  EXPECT_TRUE(absl::IsNotFound(chain.Get(1).status()));
+  auto put = chain.harness->store->BeginPut(chain.harness->Spec(1));
+  ASSERT_TRUE(put.ok()) << put.status();
+  ASSERT_TRUE(FillFrom(chain, **put, from).ok());
+  auto stored =
+      chain.Await<PutResult>([&](auto done) { chain.harness->store->CommitPut(*std::move(put), std::move(done)); });
+  ASSERT_TRUE(stored.ok()) << stored.status();
+  EXPECT_EQ(chain.harness->RelativeError(*chain.Get(1), 1), 0.0);
   chain.harness->ExpectConsistent();
 }
 

@@ -88,9 +88,7 @@ absl::StatusOr<std::unique_ptr<GpuChain>> GpuChain::Open(GpuChainOptions options
   std::vector<std::string> arguments;
   if (options.cpu) arguments.push_back("--cpu");
   gpu.start = StartProgram(options.program, std::move(arguments));
-  const MemoryRegion& region = chain->warm_->region();
-  gpu.regions = {
-      {region.fd(), region.base(), region.bytes(), [warm = chain->warm_.get()] { return warm->populated_bytes(); }}};
+  gpu.regions = {RegionOf(chain->warm_.get())};
   gpu.executor = chain->executor_.get();
   FIRN_ASSIGN_OR_RETURN(chain->hot_, GpuTier::Open(std::move(gpu)));
   if (!chain->hot_->WaitUntilUp(kReadyTimeoutMs)) {
