@@ -4,6 +4,8 @@
 
 #include <numeric>
 
+#include "codecs/rules_test_util.h"
+
 namespace firn {
 namespace {
 
@@ -76,6 +78,55 @@ TEST(EncodedBlock, NarrowedKeepsTheOwnerAndDropsTheRest) {
   EXPECT_EQ(layout.namespace_tag, NamespaceTag(header->identity.namespace_fingerprint));
   narrowed = {};
   EXPECT_TRUE(watch.expired());
+}
+
+// A record whose header has lost a run that its coding reads, tidily and with the CRC put right.
+absl::StatusOr<EncodedBlock> Without(const EncodedBlock& block, RunKind kind, Part part) {
+  RecordHeader header = *block.header;
+  RunMask lost = RunMask::Of(kind, part);
+  header.encoded = header.encoded - lost;
+  header.runs[RunIndex(kind, part)] = {};
+  if (absl::Status status = CheckHeader(header); !status.ok()) return status;
+  EncodedBlock out = block.Narrowed(header.encoded);
+  FIRN_ASSIGN_OR_RETURN(header, ParseHeader(SerializeHeader(header), nullptr));
+  out.header = std::make_shared<const RecordHeader>(std::move(header));
+  return out;
+}
+
+TEST(DamagedHeaders, MissingRunsAreToldAndNeverRead) {
+  BlockShape shape{2, 2, 64, 32, 37};
+  TestArtifacts artifacts;
+  std::vector<EncodedBlock> blocks;
+  auto add = [&](DType dtype, EncodeSpec spec) {
+    for (uint32_t kept : {0u, 4u, shape.tokens - 1}) {
+      spec.keep_first_tokens = kept;
+      blocks.push_back(*EncodeToHeap(MakeBlock(shape, dtype, 3).Wrap(), spec, artifacts));
+    }
+  };
+  for (const RuleCase& c : RuleCases()) {
+    add(DType::kBf16, RuleSpec(c, shape, &artifacts));
+    // Keys that keep nothing exactly, of a code that may.
+    EncodeSpec plain = RuleSpec(c, shape, &artifacts);
+    plain.rules[0][0].coding.outliers = 0;
+    add(DType::kFp16, plain);
+  }
+  add(DType::kFp8E4m3, Spec(PrecisionClass::k4Bit, PrecisionClass::k2Bit));
+  int whole = 0, refused = 0;
+  for (const EncodedBlock& block : blocks) {
+    EXPECT_TRUE(DecodeFloats(block, artifacts).ok());
+    ++whole;
+    for (uint32_t run = 0; run < kRunIds; ++run) {
+      if (block.runs[run].size() == 0) continue;
+      auto lacking = Without(block, RunKindOf(run), RunPartOf(run));
+      auto decoded = lacking.ok() ? DecodeFloats(*lacking, artifacts) : lacking.status();
+      // Planes of finer classes are not missed.
+      bool finer = RunKindOf(run) == RunKind::kP4 || RunKindOf(run) == RunKind::kP8;
+      EXPECT_EQ(decoded.ok(), finer) << "run " << run << " of codec "
+                                     << static_cast<int>(block.header->CodingOf(RunPartOf(run)).codec);
+      refused += decoded.ok() ? 0 : 1;
+    }
+  }
+  EXPECT_GT(refused, 3 * whole);
 }
 
 }  // namespace

@@ -38,6 +38,34 @@ absl::Status CheckCeilings(const RecordHeader& header, Part part) {
   return absl::OkStatus();
 }
 
+// Whether codes cannot be read without metadata of the record's own.
+bool CodesNeedMetadata(const PartCoding& coding) {
+  CodecFamily family = FamilyOf(coding.codec);
+  if (family == CodecFamily::kNested) return true;
+  bool calibrated = (coding.flags & PartCoding::kCalibrated) != 0;
+  bool keeps_nothing = coding.codec == CodecId::kNuqChannel && coding.outliers == 0;
+  return family == CodecFamily::kCodes && !calibrated && !keeps_nothing;
+}
+
+// That nothing is missing beside the codes of a part, or beside tokens kept exact: decoding trusts a header for it. A
+// part of which nothing was encoded has no class.
+absl::Status CheckNeededRuns(const RecordHeader& header, Part part) {
+  auto has = [&](RunKind kind) { return header.encoded.Has(kind, part); };
+  if (!has(RunKind::kWhole) && !has(RunKind::kP2) && !has(RunKind::kExact)) return absl::OkStatus();
+  const PartCoding& coding = header.CodingOf(part);
+  const char* name = part == Part::kK ? "K" : "V";
+  if (header.exact_tokens > 0 && !has(RunKind::kExact)) {
+    return InvalidArgument("{} tokens of {} are exact, and not there", header.exact_tokens, name);
+  }
+  // The scales that exact FP8 values came with stand there, too.
+  bool scales = header.exact_tokens > 0 && (header.dtype == DType::kFp8E4m3 || header.dtype == DType::kFp8E5m2);
+  bool coded = header.RunBytes(RunMask::Of(RunKind::kWhole, part) | RunMask::Of(RunKind::kP2, part)) > 0;
+  if (!has(RunKind::kMeta) && (scales || (coded && CodesNeedMetadata(coding)))) {
+    return InvalidArgument("codec {} of {} without metadata", static_cast<int>(coding.codec), name);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckCoding(const RecordHeader& header, Part part) {
   const PartCoding& coding = header.CodingOf(part);
   const char* name = part == Part::kK ? "K" : "V";
@@ -63,11 +91,7 @@ absl::Status CheckCoding(const RecordHeader& header, Part part) {
     return InvalidArgument("codes of {} bits for {}: 8, 4, 3 or 2 where the codec has a choice", coding.bits, name);
   }
   FIRN_RETURN_IF_ERROR(CheckCeilings(header, part));
-  if (family == CodecFamily::kNested && !header.encoded.Has(RunKind::kMeta, part)) {
-    if (header.RunBytes(RunMask::Of(RunKind::kP2, part)) > 0)
-      return InvalidArgument("{} is nested without metadata", name);
-  }
-  return absl::OkStatus();
+  return CheckNeededRuns(header, part);
 }
 
 absl::Status CheckRuns(const RecordHeader& header) {
