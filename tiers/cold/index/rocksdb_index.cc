@@ -4,12 +4,14 @@
 #include <rocksdb/db.h>
 #include <rocksdb/env.h>
 #include <rocksdb/filter_policy.h>
+#include <rocksdb/listener.h>
 #include <rocksdb/options.h>
 #include <rocksdb/table.h>
 #include <rocksdb/write_batch.h>
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <mutex>
 #include <shared_mutex>
@@ -26,9 +28,29 @@ absl::Status ToStatus(const rocksdb::Status& status, const std::string& what) {
   std::string text = fmt::format("{}: {}", what, status.ToString());
   if (status.IsNoSpace()) return absl::ResourceExhaustedError(text);
   if (status.IsCorruption()) return absl::DataLossError(text);
-  if (status.IsIOError()) return absl::UnavailableError(text);
+  // Incomplete: a write that waited for a flush, and the flush has failed.
+  if (status.IsIOError() || status.IsIncomplete()) return absl::UnavailableError(text);
   return absl::InternalError(text);
 }
+
+// RocksDB's own log would lie on the medium of the index, and the library that distributions build with its assertions
+// on ends the process when it writes to a log of which a write has failed: on a full disk that is the second line.
+// What the lines say of errors the statuses of calls say too.
+class NoLog final : public rocksdb::Logger {
+ public:
+  NoLog() : Logger(rocksdb::InfoLogLevel::HEADER_LEVEL) {}
+  void Logv(const rocksdb::InfoLogLevel, const char*, va_list) override {}
+  void Logv(const char*, va_list) override {}
+};
+
+// When there is no space RocksDB waits for some on a thread of its own, and closing the database can wait for that
+// thread. It also comes back without a new write-ahead log, whose next write then fails, or ends the process as above.
+class NoRecovery final : public rocksdb::EventListener {
+ public:
+  void OnErrorRecoveryBegin(rocksdb::BackgroundErrorReason, rocksdb::Status, bool* recovers) override {
+    *recovers = false;
+  }
+};
 
 rocksdb::Slice ToSlice(std::string_view text) { return {text.data(), text.size()}; }
 
@@ -50,15 +72,15 @@ rocksdb::Options MakeOptions(const RocksDbOptions& options) {
   out.allow_fallocate = false;
   out.manifest_preallocation_size = 64 * kKiB;
   out.max_manifest_file_size = kMiB;
-  out.keep_log_file_num = 1;
-  out.max_log_file_size = 64 * kKiB;
-  out.info_log_level = rocksdb::InfoLogLevel::ERROR_LEVEL;
+  out.info_log = std::make_shared<NoLog>();
   out.stats_dump_period_sec = 0;
   out.persist_stats_to_disk = false;
   out.delete_obsolete_files_period_micros = 0;  // Freed space counts at once.
   out.enable_pipelined_write = false;
   // The cold tier reopens by itself, which also works where nothing is left to flush.
   out.max_bgerror_resume_count = 0;
+  out.listeners.push_back(std::make_shared<NoRecovery>());
+  if (options.env != nullptr) out.env = options.env;
   rocksdb::BlockBasedTableOptions table;
   table.block_cache = rocksdb::NewLRUCache(options.memory_bytes / 4);
   table.cache_index_and_filter_blocks = true;
@@ -79,7 +101,7 @@ class RocksDbIndex final : public KeyValueIndex {
 
   absl::Status Apply(const IndexBatch& batch) override {
     std::shared_lock lock(mu_);
-    FIRN_RETURN_IF_ERROR(CheckOpen());
+    FIRN_RETURN_IF_ERROR(CheckTakesWrites());
     rocksdb::WriteBatch writes;
     for (const IndexBatch::Op& op : batch.ops()) {
       switch (op.kind) {
@@ -94,13 +116,13 @@ class RocksDbIndex final : public KeyValueIndex {
           break;
       }
     }
-    return ToStatus(db_->Write(rocksdb::WriteOptions(), &writes), "write to " + options_.directory);
+    return Noted(ToStatus(db_->Write(rocksdb::WriteOptions(), &writes), "write to " + options_.directory));
   }
 
   absl::Status Sync() override {
     std::shared_lock lock(mu_);
-    FIRN_RETURN_IF_ERROR(CheckOpen());
-    return ToStatus(db_->FlushWAL(true), "sync " + options_.directory);
+    FIRN_RETURN_IF_ERROR(CheckTakesWrites());
+    return Noted(ToStatus(db_->FlushWAL(true), "sync " + options_.directory));
   }
 
   absl::StatusOr<std::optional<std::string>> Get(const std::string& key) override {
@@ -153,16 +175,29 @@ class RocksDbIndex final : public KeyValueIndex {
     rocksdb::Status status = rocksdb::DB::Open(MakeOptions(options_), options_.directory, &db);
     FIRN_RETURN_IF_ERROR(ToStatus(status, "open " + options_.directory));
     db_.reset(db);
+    failed_ = false;
     return absl::OkStatus();
   }
   absl::Status CheckOpen() const {
     if (db_ == nullptr) return Unavailable("{} is not open", options_.directory);
     return absl::OkStatus();
   }
+  absl::Status CheckTakesWrites() const {
+    FIRN_RETURN_IF_ERROR(CheckOpen());
+    if (failed_)
+      return Unavailable("{} takes no writes after one that failed, until it is reopened", options_.directory);
+    return absl::OkStatus();
+  }
+  absl::Status Noted(absl::Status status) {
+    if (!status.ok()) failed_ = true;
+    return status;
+  }
 
   const RocksDbOptions options_;
   std::shared_mutex mu_;             // Exclusive while the database is closed and opened.
   std::unique_ptr<rocksdb::DB> db_;  // Guarded by mu_.
+  // A file of which a write has failed is not to be written to or synced any more: RocksDB asserts it.
+  std::atomic<bool> failed_{false};
 };
 
 }  // namespace
