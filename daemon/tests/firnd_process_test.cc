@@ -21,6 +21,7 @@
 #include "daemon/tests/raw_client_test_util.h"
 #include "daemon/tests/service_harness_test_util.h"
 #include "firn/v1/kv.pb.h"
+#include "tests/support/free_port.h"
 
 namespace firn {
 namespace {
@@ -86,18 +87,6 @@ class FirndTest : public ::testing::Test {
     WriteConfig("");
   }
   void TearDown() override { std::filesystem::remove_all(dir_); }
-
-  static uint16_t FreePort() {
-    int fd = ::socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    EXPECT_EQ(::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-    socklen_t size = sizeof(address);
-    ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
-    ::close(fd);
-    return ntohs(address.sin_port);
-  }
 
   void WriteConfig(const std::string& more) {
     std::ofstream(config_)

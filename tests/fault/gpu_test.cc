@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "firnkv/device.h"
 #include "firnkv/session.h"
+#include "tests/support/free_port.h"
 #include "tests/support/known_ranges.h"
 #include "tests/support/observe.h"
 #include "tests/support/one_namespace.h"

@@ -12,6 +12,7 @@
 
 #include "base/status.h"
 #include "tests/support/daemon_process.h"
+#include "tests/support/free_port.h"
 #include "tests/support/known_ranges.h"
 #include "tests/support/observe.h"
 

@@ -11,8 +11,8 @@
 #include "base/status.h"
 #include "firn/v1/kv.grpc.pb.h"
 #include "tests/support/daemon_process.h"
+#include "tests/support/free_port.h"
 #include "tests/support/known_blocks.h"
-#include "tests/support/observe.h"
 
 namespace firn {
 namespace {

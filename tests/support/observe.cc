@@ -58,17 +58,6 @@ bool Eventually(const std::function<bool()>& holds, int64_t limit_ms) {
   return true;
 }
 
-uint16_t FreePort() {
-  int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  FIRN_CHECK(fd >= 0);
-  sockaddr_in address = Loopback(0);
-  FIRN_CHECK(::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
-  socklen_t size = sizeof(address);
-  FIRN_CHECK(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0);
-  ::close(fd);
-  return ntohs(address.sin_port);
-}
-
 std::string HttpGet(uint16_t port, const std::string& path) {
   int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   FIRN_CHECK(fd >= 0);

@@ -29,9 +29,6 @@ uint64_t DiskBytes(const std::filesystem::path& folder);
 // True as soon as `holds` does; false after `limit_ms`.
 bool Eventually(const std::function<bool()>& holds, int64_t limit_ms = 30'000);
 
-// A port on the loopback that nobody listens on.
-uint16_t FreePort();
-
 // The body of http://127.0.0.1:PORT/PATH; empty when nobody answers.
 std::string HttpGet(uint16_t port, const std::string& path);
 
