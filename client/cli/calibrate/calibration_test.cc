@@ -312,5 +312,35 @@ TEST_F(CalibrationTest, WrongCapturesAreRefused) {
   EXPECT_EQ(done->results[0].captures_without_queries, 2u);
 }
 
+// Scales alone look at every value, too; and what is too short says so as the file's fault.
+TEST_F(CalibrationTest, ValuesThatMeanNothingAreRefusedWhateverIsMeasured) {
+  auto made = [](uint64_t tokens, float odd) {
+    MadeCapture capture;
+    std::vector<float> values(tokens * 2 * 4, 1.5f);
+    if (tokens > 0) values.back() = odd;
+    for (const char* name : {"layer3.k", "layer3.v"}) capture.Add(name, {tokens, 2, 4}, values);
+    return capture;
+  };
+  auto calibrate = [&](const MadeCapture& capture, bool codebooks) {
+    CalibrationSettings settings;
+    settings.survey = false;
+    settings.rope = {.frequencies = {1.0, 0.01}};
+    settings.keys = settings.values = {.balance = false, .codebooks = codebooks, .scales = !codebooks};
+    return Calibrate(OpenAll({File("capture", capture)}), {.settings = settings, .state_path = {}}).status();
+  };
+  for (float odd : {NAN, INFINITY, -INFINITY}) {
+    absl::Status status = calibrate(made(5, odd), false);
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("layer 3: calibration: value 39 is"));
+  }
+  EXPECT_TRUE(calibrate(made(1, 2.0f), false).ok());
+  EXPECT_TRUE(calibrate(made(2, 2.0f), true).ok());
+  absl::Status one = calibrate(made(1, 2.0f), true);
+  EXPECT_TRUE(absl::IsInvalidArgument(one)) << one;
+  EXPECT_THAT(std::string(one.message()), HasSubstr("layer 3 has 1 token, codebooks are fitted to at least 2"));
+  EXPECT_THAT(std::string(Capture::Open(File("none", made(0, 0.0f))).status().message()),
+              HasSubstr("'layer3.k' is F32 (0, 2, 4), without a value"));
+}
+
 }  // namespace
 }  // namespace firn::cli

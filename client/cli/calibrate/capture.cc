@@ -102,6 +102,10 @@ absl::Status Capture::CheckRanks(const LayerTensors& tensors) const {
 }
 
 absl::Status Capture::CheckLayer(uint32_t layer, const LayerTensors& tensors) const {
+  if (tensors.k->values() == 0) {
+    return InvalidArgument("{}: tensor '{}' is {}, without a value", path_, tensors.k->name,
+                           DescribeTensor(*tensors.k));
+  }
   uint64_t tokens = tensors.k->shape[0];
   auto fits = [&](const Tensor* tensor, uint64_t heads, uint64_t width) {
     return tensor == nullptr || tensor->shape == std::vector<uint64_t>{tokens, heads, width};

@@ -275,6 +275,7 @@ TEST_F(CommandTest, WrongCommandLinesSayWhatIsWrong) {
                 "--rope-dim 65, an even number up to 128"},
            Case{sample + "--errors-out " + Path("e") + " --recent 1048577", "--recent"},
            Case{sample + "--errors-out " + Path("e") + " --keep-first 65537", "--keep-first"},
+           Case{sample + "--errors-out " + Path("e") + " --softmax-scale nan", "--softmax-scale nan"},
            Case{sample + "--out " + Path("k") + " --key-sections codebooks", "layer 0 has no k_pre_rope"},
            Case{sample + "--errors-out " + Path("e") + " --classes 8,3", "--classes 3: 8, 4, 2 of --code trellis"},
            Case{sample + "--measure attention --bits 3 --plan-out " + Path("p"), "says nothing of values"},

@@ -2,14 +2,15 @@
 
 #include <fmt/ranges.h>
 
-#include <cmath>
-#include <limits>
+#include <algorithm>
+#include <optional>
 
 #include "base/status.h"
 #include "codecs/allocate/parallel.h"
 #include "codecs/calibrate.h"
 #include "codecs/nuq/nuq_calibrator.h"
 #include "codecs/rope/rope_table.h"
+#include "codecs/scale_calibrator.h"
 
 namespace firn::cli {
 namespace {
@@ -84,28 +85,6 @@ std::vector<float> Squares(std::vector<float> values) {
   return values;
 }
 
-// The largest magnitude of each head, by the largest number of the format.
-class ScaleCalibrator {
- public:
-  explicit ScaleCalibrator(uint64_t heads) : most_(heads) {}
-  void Add(const std::vector<float>& values, uint64_t width) {
-    for (size_t i = 0; i < values.size(); ++i) {
-      float& most = most_[i / width % most_.size()];
-      most = std::max(most, std::fabs(values[i]));
-    }
-  }
-  std::vector<float> Finish(float format_max) const {
-    std::vector<float> scales;
-    for (float most : most_) {
-      scales.push_back(most == 0 ? 1.0f : std::max(most / format_max, std::numeric_limits<float>::min()));
-    }
-    return scales;
-  }
-
- private:
-  std::vector<float> most_;
-};
-
 ArtifactSections Empty(uint64_t heads, uint64_t width) {
   ArtifactSections sections;
   sections.layers = 1, sections.heads = static_cast<uint32_t>(heads), sections.width = static_cast<uint32_t>(width);
@@ -130,6 +109,9 @@ class PartCalibrators {
       nuq.tokens_max = settings.tokens_max;
       FIRN_ASSIGN_OR_RETURN(out.codebooks_, NuqCalibrator::Create(nuq));
     }
+    if (out.choice_.scales) {
+      FIRN_ASSIGN_OR_RETURN(out.scales_, ScaleCalibrator::Create(1, heads, width, settings.fp8_max));
+    }
     return out;
   }
 
@@ -141,8 +123,7 @@ class PartCalibrators {
       FIRN_RETURN_IF_ERROR(codebooks_->Add(0, values.tokens, keys ? values.k_pre_rope : values.v,
                                            Squares(keys ? values.k_pre_rope_grad : values.v_grad)));
     }
-    if (choice_.scales) scales_.Add(own, width_);
-    return absl::OkStatus();
+    return scales_.has_value() ? scales_->Add(0, values.tokens, own) : absl::OkStatus();
   }
 
   // `balance` is set where it was measured, also where the sections are not to have it.
@@ -155,7 +136,10 @@ class PartCalibrators {
       FIRN_ASSIGN_OR_RETURN(*balance, balance_->Finish());
       if (choice_.balance) sections.mean = (*balance)->sections().mean, sections.weight = (*balance)->sections().weight;
     }
-    if (choice_.scales) sections.scales = scales_.Finish(settings_->fp8_max);
+    if (scales_.has_value()) {
+      FIRN_ASSIGN_OR_RETURN(ArtifactSections measured, scales_->Finish());
+      sections.scales = std::move(measured.scales);
+    }
     if (part_ == Part::kK && choice_.any()) sections.rope = settings_->rope;
     return sections;
   }
@@ -166,8 +150,7 @@ class PartCalibrators {
         settings_(&settings),
         choice_(part == Part::kK ? settings.keys : settings.values),
         heads_(shape.kv_heads),
-        width_(part == Part::kK ? shape.k_width : shape.v_width),
-        scales_(shape.kv_heads) {}
+        width_(part == Part::kK ? shape.k_width : shape.v_width) {}
   bool balance_wanted() const {
     bool coded = settings_->survey && settings_->code != LadderOrIntegers::kIntegers &&
                  settings_->key_method == KeyMethod::kBalancedRotated;
@@ -180,7 +163,7 @@ class PartCalibrators {
   uint64_t heads_, width_;
   std::optional<KeyCalibrator> balance_;
   std::optional<NuqCalibrator> codebooks_;
-  ScaleCalibrator scales_;
+  std::optional<ScaleCalibrator> scales_;
 };
 
 absl::Status Annotated(const absl::Status& status, const Capture& capture, uint32_t layer) {
@@ -281,6 +264,10 @@ absl::StatusOr<LayerResult> CalibrateLayer(const std::vector<Capture>& captures,
     if (values.has_value()) FIRN_RETURN_IF_ERROR(Annotated(values->Add(read), capture, layer));
     result.tokens += read.tokens;
     result.captures_without_queries += read.q.empty();
+  }
+  if ((settings.keys.codebooks || settings.values.codebooks) && result.tokens < 2) {
+    return InvalidArgument("{}: layer {} has {} token, codebooks are fitted to at least 2", captures[0].path(), layer,
+                           result.tokens);
   }
   std::shared_ptr<const Artifact> balance;
   auto finished = [&](const PartCalibrators& part, ArtifactSections* sections) {

@@ -202,6 +202,8 @@ absl::Status SettingsOptions::ChooseSections(const std::vector<Capture>& capture
 absl::StatusOr<CalibrationSettings> SettingsOptions::Settings(const std::vector<Capture>& captures, bool values,
                                                               bool survey) const {
   CalibrationSettings out = settings_;
+  // The option's own check lets NaN through, which would then count as not given.
+  if (std::isnan(out.softmax_scale)) return InvalidArgument("--softmax-scale {}, a positive number", out.softmax_scale);
   FIRN_ASSIGN_OR_RETURN(out.rope, RopeOf(captures[0].shape().k_width));
   FIRN_RETURN_IF_ERROR(ChooseSections(captures, values, &out));
   out.fp8_max = fp8_ == "e4m3" ? 448 : 57344;
