@@ -88,7 +88,8 @@ absl::StatusOr<PartCoding> CodingFor(const RecordHeader& header, const EncodeSpe
   return SameButForMetaType(coding, own) ? own : coding;
 }
 
-// What the values of a part ask of the metadata type.
+// What the values of a part ask of the metadata type. They are looked at in the tiles that encoding sees: of codecs
+// that share scales or outliers among the heads of a layer, whole layers.
 absl::StatusOr<Survey> SurveyPart(const EncodedBlock& source, const RecordHeader& planned, Part part,
                                   const ArtifactSource& artifacts, const EncodeSpec& spec) {
   FIRN_ASSIGN_OR_RETURN(PartGeometry geometry, PartGeometry::Of(planned, part));
@@ -101,7 +102,11 @@ absl::StatusOr<Survey> SurveyPart(const EncodedBlock& source, const RecordHeader
   EncodeTile tile;
   tile.width = geometry.shape().width;
   tile.stored = geometry.stored();
+  const bool layer_scope = geometry.layer_scope();
+  const uint32_t tile_tokens = layer_scope ? geometry.coded_tokens() : geometry.tile_tokens();
+  std::vector<uint8_t> layer_values;  // [head][coded token][channel]
   for (uint32_t layer = 0; layer < geometry.shape().layers; ++layer) {
+    layer_values.clear();
     for (uint32_t head = 0; head < geometry.shape().heads; ++head) {
       ChannelTransform channels = transform.For(layer, head);
       tile.transform = conditioner.ForCodec(channels);
@@ -109,7 +114,7 @@ absl::StatusOr<Survey> SurveyPart(const EncodedBlock& source, const RecordHeader
       tile.model = transform.ModelOf(layer, head, tile.coding->bits);
       rows.SelectHead(layer, head);
       for (uint32_t token = 0; token < geometry.coded_tokens(); token += tile.tokens) {
-        tile.tokens = std::min(geometry.tile_tokens(), geometry.coded_tokens() - token);
+        tile.tokens = std::min(tile_tokens, geometry.coded_tokens() - token);
         tile.source = rows.Rows(token, tile.tokens);
         tile.in = rows.type();
         if (conditioner.active()) {
@@ -117,6 +122,13 @@ absl::StatusOr<Survey> SurveyPart(const EncodedBlock& source, const RecordHeader
           survey.out_of_range |= !conditioner.CanComeBack(conditioned, tile.tokens);
           tile.source = reinterpret_cast<const uint8_t*>(conditioned);
           tile.in = DType::kFp32;
+        }
+        if (layer_scope) {
+          uint64_t head_bytes = uint64_t{tile.tokens} * tile.width * DTypeBytes(tile.in);
+          layer_values.insert(layer_values.end(), tile.source, tile.source + head_bytes);
+          if (head + 1 < geometry.shape().heads) continue;
+          tile.source = layer_values.data();
+          tile.heads = geometry.shape().heads;
         }
         survey.Join(geometry.row().survey(tile));
         if (survey.non_finite || survey.out_of_range) return survey;
