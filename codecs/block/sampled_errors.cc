@@ -23,6 +23,10 @@ absl::StatusOr<SampledErrors> SampledErrors::Create(std::shared_ptr<const Record
   if (geometry.layer_scope() || geometry.mixed() || geometry.is_source()) {
     return Unimplemented("errors of this coding are compared where it is encoded");
   }
+  // A list of outliers for several tokens is read whole or not at all; a row here is read alone.
+  if (geometry.coding().codec == CodecId::kNuqChannel && geometry.coding().group > 1) {
+    return Unimplemented("errors of tokens that share their outliers are compared where they are encoded");
+  }
   return SampledErrors(std::move(header), std::move(geometry));
 }
 

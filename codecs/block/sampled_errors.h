@@ -2,7 +2,8 @@
 //
 // The rows that Encode compares (ErrorSampler) are named first, so that only these need be brought here; their codes
 // are read from the encoded block. Rows are FP16 or BF16 as the source had them; codecs of heads alone, heads alike.
-// Not thread-safe. Errors: Unimplemented for codings that are compared by layer or whose heads differ.
+// Not thread-safe. Errors: Unimplemented for codings that are compared by layer, whose heads differ, or whose tokens
+// share their outliers.
 #pragma once
 
 #include <cstdint>

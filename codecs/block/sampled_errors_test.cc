@@ -59,5 +59,23 @@ TEST(SampledErrors, AreThoseOfEncoding) {
   }
 }
 
+// A vector of several tokens has its outliers in one list, of which a token alone cannot find its own.
+TEST(SampledErrors, OfTokensThatShareOutliersAreRefused) {
+  BlockShape shape{.layers = 2, .heads = 2, .k_width = 64, .v_width = 64, .tokens = 100};
+  TestArtifacts artifacts;
+  RawBlock raw = MakeBlock(shape, DType::kFp16, 3);
+  for (uint16_t group : {0, 1, 2, 48}) {
+    RuleCase c{"nuq3", PrecisionClass::k3Bit, CodecId::kNuqChannel, 3, group, 0, 15, MetaType::kNone, true};
+    EncodeSpec spec = RuleSpec(c, shape, &artifacts);
+    if (group < 2) {
+      ExpectMeasuresAlike(raw, spec, artifacts);
+      continue;
+    }
+    auto encoded = EncodeToHeap(raw.Wrap(), spec, artifacts);
+    ASSERT_TRUE(encoded.ok()) << encoded.status();
+    EXPECT_TRUE(absl::IsUnimplemented(SampledErrors::Create(encoded->header, Part::kK).status())) << group;
+  }
+}
+
 }  // namespace
 }  // namespace firn
