@@ -41,7 +41,7 @@ struct ConditionJob {
 
 // From rows to conditioned rows: takes the rotary embedding back, centres and scales, rotates.
 absl::Status ConditionRows(const ConditionJob& job, cudaStream_t stream);
-// The way back.
+// The way back. What passes FP32 on it, Inf too, becomes the largest value of the rows' type.
 absl::Status RestoreRows(const ConditionJob& job, cudaStream_t stream);
 
 // Fills in the table of a RopeView as codecs/rope computes it; all addresses are the device's.

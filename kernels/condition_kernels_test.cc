@@ -71,6 +71,18 @@ class Batch {
     Compare(ConditionRows(Job(rows, rows), nullptr), rows, wanted);
   }
 
+  // The way back alone, from FP32 rows.
+  void CheckBack(const std::vector<uint8_t>& made) {
+    SCOPED_TRACE(c_.Name());
+    ASSERT_NO_FATAL_FAILURE(MakeTurns());
+    DeviceRows conditioned(c_.size, Arrangement::kCanonical, 4, sizeof(float));
+    conditioned.Upload(made);
+    DeviceRows target(c_.size, c_.arrangement, 3, DTypeBytes(c_.values));
+    target.Send();
+    std::vector<uint8_t> restored = Expected(made, /*forward=*/false);
+    Compare(RestoreRows(Job(target, conditioned), nullptr), target, Converted(restored, DType::kFp32, c_.values));
+  }
+
  private:
   ConditionJob Job(const DeviceRows& rows, const DeviceRows& conditioned) const {
     return {.blocks = c_.size.blocks,
@@ -172,6 +184,27 @@ TEST(ConditionKernels, ValuesAtTheEdges) {
       for (uint32_t width : {64, 96}) {
         CheckAll({.size = {2, 1, 2, 11, width}, .values = values, .kind = kind});
         if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+// Weights and angles take values that coding has moved beyond what FP32 holds: they saturate.
+TEST(ConditionKernels, TheWayBackSaturates) {
+  FIRN_NEED_GPU();
+  const float given[] = {3e38f, -3e38f, 1.0f, INFINITY, 3.4e38f, -INFINITY, 0.0f};
+  for (DType values : {DType::kFp16, DType::kBf16, DType::kFp32}) {
+    for (uint32_t width : {64, 96}) {
+      for (bool interleaved : {false, true}) {
+        for (uint32_t pairs : {0u, width / 2}) {
+          Case c{.size = {2, 1, 2, 11, width}, .values = values, .flags = kBalanced, .pairs = pairs};
+          c.interleaved = interleaved;
+          std::vector<uint8_t> made(c.size.values() * sizeof(float));
+          for (uint64_t i = 0; i < c.size.values(); ++i)
+            StoreLe<float>(made.data() + 4 * i, given[i % std::size(given)]);
+          Batch(c).CheckBack(made);
+          if (HasFatalFailure()) return;
+        }
       }
     }
   }

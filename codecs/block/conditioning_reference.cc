@@ -1,9 +1,14 @@
 // The scalar reference of conditioning: the definition that the vectors match byte for byte.
 
+#include <limits>
+
 #include "codecs/block/conditioner.h"
+#include "codecs/nested/nested_format.h"
 
 namespace firn {
 namespace {
+
+constexpr float kLargest = std::numeric_limits<float>::max();
 
 void TurnRow(const RopeTable& rope, uint32_t token, bool back, float* row) {
   const float *cosines = rope.Cosines(token), *sines = rope.Sines(token);
@@ -13,6 +18,12 @@ void TurnRow(const RopeTable& rope, uint32_t token, bool back, float* row) {
     row[first] = a * c - b * s;
     row[second] = b * c + a * s;
   }
+}
+
+// Coding moves values a little: of those near the end of FP32's range weights and angles may make Inf, and sums of
+// that no number at all.
+void Saturate(uint32_t width, float* row) {
+  for (uint32_t c = 0; c < width; ++c) row[c] = nested::Saturated(row[c], kLargest);
 }
 
 void RotateRow(const Conditioning& conditioning, float* row) {
@@ -52,8 +63,11 @@ void RestoreRowsReference(const Conditioning& conditioning, uint32_t first_token
         rows[c] = rows[c] * scale;
         if (transform.mean != nullptr) rows[c] = rows[c] + transform.mean[c];
       }
+      Saturate(conditioning.width, rows);
     }
-    if (conditioning.rope != nullptr) TurnRow(*conditioning.rope, first_token + t, /*back=*/false, rows);
+    if (conditioning.rope == nullptr) continue;
+    TurnRow(*conditioning.rope, first_token + t, /*back=*/false, rows);
+    Saturate(conditioning.width, rows);
   }
 }
 

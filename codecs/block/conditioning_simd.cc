@@ -1,7 +1,9 @@
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "codecs/block/conditioner.h"
+#include "codecs/nested/nested_format.h"
 #include "codecs/numeric/inline_buffer.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -75,6 +77,19 @@ HWY_INLINE void RotateInto(uint32_t width, uint32_t size, const Load& load, floa
   if (stride > 0) RotateMemory(row, width, size, stride);
 }
 
+template <class DF>
+HWY_INLINE hn::Vec<DF> Saturated(DF df, hn::Vec<DF> value) {
+  const auto largest = hn::Set(df, std::numeric_limits<float>::max());
+  return hn::IfThenElse(hn::Gt(hn::Abs(value), largest), hn::CopySign(largest, value), value);
+}
+HWY_INLINE void SaturateRow(uint32_t width, float* row) {
+  const hn::ScalableTag<float> df;
+  const size_t lanes = hn::Lanes(df);
+  size_t c = 0;
+  for (; c + lanes <= width; c += lanes) hn::StoreU(Saturated(df, hn::LoadU(df, row + c)), df, row + c);
+  for (; c < width; ++c) row[c] = nested::Saturated(row[c], std::numeric_limits<float>::max());
+}
+
 constexpr size_t kInlineWidth = 1024;
 
 void ConditionTarget(const Conditioning& conditioning, uint32_t first_token, uint32_t tokens, float* rows) {
@@ -119,11 +134,14 @@ void RestoreTarget(const Conditioning& conditioning, uint32_t first_token, uint3
         const auto scale =
             channels ? hn::LoadU(df, transform->decode_scale + c) : hn::Set(df, transform->uniform_scale);
         const auto scaled = hn::Mul(hn::Load(df, scratch.data() + c), scale);
-        hn::Store(channels ? hn::Add(scaled, hn::LoadU(df, transform->mean + c)) : scaled, df, scratch.data() + c);
+        const auto moved = channels ? hn::Add(scaled, hn::LoadU(df, transform->mean + c)) : scaled;
+        hn::Store(Saturated(df, moved), df, scratch.data() + c);
       }
       std::memcpy(rows, scratch.data(), width * sizeof(float));
     }
-    if (conditioning.rope != nullptr) Turn(*conditioning.rope, first_token + t, false, rows);
+    if (conditioning.rope == nullptr) continue;
+    Turn(*conditioning.rope, first_token + t, false, rows);
+    SaturateRow(width, rows);
   }
 }
 

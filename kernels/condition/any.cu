@@ -74,12 +74,13 @@ __global__ void __launch_bounds__(kThreads) RestoreRow(const __grid_constant__ C
   for (uint32_t c = threadIdx.x; c < launch.shape.width; c += kThreads) {
     row[c] *= transform.decode_scale != nullptr ? transform.decode_scale[channels + c] : transform.uniform_scale;
     if (transform.mean != nullptr) row[c] = row[c] + transform.mean[channels + c];
+    row[c] = SaturatedBack(row[c]);
   }
   __syncthreads();
   TurnRow(launch, at, /*back=*/false, row);
   Engine* to = EngineRow<Engine>(launch, at);
   for (uint32_t c = threadIdx.x; c < launch.shape.width; c += kThreads) {
-    to[c * job.rows.channel_stride] = RoundedTo<Engine>(row[c]);
+    to[c * job.rows.channel_stride] = RoundedTo<Engine>(SaturatedBack(row[c]));
   }
 }
 

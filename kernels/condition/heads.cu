@@ -148,9 +148,14 @@ __global__ void __launch_bounds__(kThreads) ConditionHead(const __grid_constant_
         if (kForward && centred) v[k][j] = v[k][j] - arrays.mean[j];
         v[k][j] *= arrays.scale[j];
         if (!kForward && centred) v[k][j] = v[k][j] + arrays.mean[j];
+        if (!kForward) v[k][j] = SaturatedBack(v[k][j]);
       }
       if constexpr (kForward) RotateChunk(launch, own, v[k]);
-      if constexpr (!kForward) TurnChunk(launch, own, at[k], /*back=*/false, v[k]);
+      if constexpr (!kForward) {
+        TurnChunk(launch, own, at[k], /*back=*/false, v[k]);
+#pragma unroll
+        for (int j = 0; j < 8; ++j) v[k][j] = SaturatedBack(v[k][j]);
+      }
       To* row;
       if constexpr (kForward) row = ConditionedRow<To>(launch, at[k]);
       if constexpr (!kForward) row = EngineRow<To>(launch, at[k]);

@@ -21,6 +21,12 @@ __device__ __forceinline__ Value RoundedTo(float value) {
   }
 }
 
+// On the way back Inf, too, becomes the largest finite value; NaN stays.
+__device__ __forceinline__ float SaturatedBack(float value) {
+  constexpr float kLargest = 0x1.FFFFFEp127f;
+  return fabsf(value) > kLargest ? copysignf(kLargest, value) : value;
+}
+
 // Channel 0 of a row of the engine's, or of a conditioned one.
 template <typename Value>
 __device__ __forceinline__ Value* EngineRow(const ConditionLaunch& launch, const RowAt& at) {
