@@ -111,6 +111,9 @@ TEST(DamagedHeaders, MissingRunsAreToldAndNeverRead) {
     add(DType::kFp16, plain);
   }
   add(DType::kFp8E4m3, Spec(PrecisionClass::k4Bit, PrecisionClass::k2Bit));
+  for (DType dtype : {DType::kFp8E4m3, DType::kFp8E5m2, DType::kBf16}) {
+    blocks.push_back(MakeBlock(shape, dtype, 3).Wrap());  // As they came.
+  }
   int whole = 0, refused = 0;
   for (const EncodedBlock& block : blocks) {
     EXPECT_TRUE(DecodeFloats(block, artifacts).ok());

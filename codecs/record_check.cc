@@ -57,8 +57,9 @@ absl::Status CheckNeededRuns(const RecordHeader& header, Part part) {
   if (header.exact_tokens > 0 && !has(RunKind::kExact)) {
     return InvalidArgument("{} tokens of {} are exact, and not there", header.exact_tokens, name);
   }
-  // The scales that exact FP8 values came with stand there, too.
-  bool scales = header.exact_tokens > 0 && (header.dtype == DType::kFp8E4m3 || header.dtype == DType::kFp8E5m2);
+  // The scales that FP8 values came with stand there, too, of all tokens or of those kept exact.
+  bool came_so = FamilyOf(coding.codec) == CodecFamily::kSource || header.exact_tokens > 0;
+  bool scales = came_so && (header.dtype == DType::kFp8E4m3 || header.dtype == DType::kFp8E5m2);
   bool coded = header.RunBytes(RunMask::Of(RunKind::kWhole, part) | RunMask::Of(RunKind::kP2, part)) > 0;
   if (!has(RunKind::kMeta) && (scales || (coded && CodesNeedMetadata(coding)))) {
     return InvalidArgument("codec {} of {} without metadata", static_cast<int>(coding.codec), name);

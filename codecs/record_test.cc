@@ -102,6 +102,7 @@ Sample IdentitySample(DType dtype, uint32_t k_width, uint32_t v_width) {
     uint64_t bytes = header.shape.part(part).values() * DTypeBytes(dtype);
     if (bytes == 0) continue;
     header.coding[static_cast<size_t>(part)].codec = CodecId::kIdentity;
+    if (dtype == DType::kFp8E4m3 || dtype == DType::kFp8E5m2) AddRun(&sample, RunKind::kMeta, part, 4 * sizeof(float));
     AddRun(&sample, RunKind::kWhole, part, bytes);
   }
   ComputeChecks(&header, header.encoded, sample.Runs());

@@ -24,6 +24,15 @@ void FillRandom(MutableByteSpan bytes, uint64_t state) {
   }
 }
 
+bool IsFp8(DType dtype) { return dtype == DType::kFp8E4m3 || dtype == DType::kFp8E5m2; }
+
+// The scales that FP8 values come with: what a Put would take, so that such a block also decodes.
+void FillScales(MutableByteSpan bytes) {
+  for (size_t at = 0; at < bytes.size(); at += sizeof(float)) {
+    StoreLe<float>(bytes.data() + at, 0.125f * static_cast<float>(at / sizeof(float) + 1));
+  }
+}
+
 uint64_t BitsToBytes(uint64_t bits) { return (bits + 7) / 8; }
 
 void DescribePart(const TestBlockSpec& spec, Part part, RecordHeader* header) {
@@ -38,6 +47,7 @@ void DescribePart(const TestBlockSpec& spec, Part part, RecordHeader* header) {
   if (spec.family == CodecFamily::kSource) {
     coding.codec = CodecId::kIdentity;
     add(RunKind::kWhole, shape.layer_values() * value_bytes);
+    if (IsFp8(spec.dtype)) add(RunKind::kMeta, shape.heads * sizeof(float));
     return;
   }
   FIRN_CHECK(spec.family == CodecFamily::kNested);
@@ -81,8 +91,10 @@ EncodedBlock MakeTestBlock(const TestBlockSpec& spec, const Identity& identity, 
   uint64_t at = 0;
   for (uint32_t i = 0; i < kRunIds; ++i) {
     if (!header->encoded.Has(i)) continue;
-    block.runs[i] = RunBytes(ByteSpan(*bytes).subspan(at, header->runs[i].bytes));
-    at += header->runs[i].bytes;
+    MutableByteSpan run = MutableByteSpan(*bytes).subspan(at, header->runs[i].bytes);
+    if (IsFp8(spec.dtype) && spec.family == CodecFamily::kSource && RunKindOf(i) == RunKind::kMeta) FillScales(run);
+    block.runs[i] = RunBytes(run);
+    at += run.size();
   }
   ComputeChecks(header.get(), header->encoded, block.runs);
   block.present = header->encoded;
