@@ -178,6 +178,8 @@ TEST(Config, C62_settings_are_refused_with_key_value_and_range) {
       {"type", "[store]\npromote_on_get = 1", {"store.promote_on_get = 1", "true, false"}},
       {"syntax", "[[tier]\n", {"line 1"}},
       {"empty string", "state_dir = \"\"", {"state_dir = \"\"", "empty"}},
+      {"relative state_dir", "state_dir = \"x\"", {"state_dir = \"x\"", "allowed: an absolute path"}},
+      {"relative runtime_dir", "runtime_dir = \"run/x\"", {"runtime_dir = \"run/x\"", "allowed: an absolute path"}},
   };
   for (const Refused& c : cases) {
     std::string error = ErrorOf(c.text);

@@ -224,8 +224,13 @@ absl::StatusOr<ConfigReading> ReadConfig(std::string_view text, std::string_view
   FIRN_RETURN_IF_ERROR(ReadToml(text, source, kConfigFileBytesMax, &report, [&](TomlSection& root) {
     // The directories come first: the default tiers and the default listener lie in them.
     ConfigPlaces chosen = places;
-    root.String("state_dir", &chosen.state_dir, kPathBytesMax);
-    root.String("runtime_dir", &chosen.runtime_dir, kPathBytesMax);
+    for (auto [key, folder] :
+         {std::pair{"state_dir", &chosen.state_dir}, std::pair{"runtime_dir", &chosen.runtime_dir}}) {
+      std::string given;
+      root.String(key, &given, kPathBytesMax);
+      if (given.starts_with('/')) *folder = given;
+      if (!given.empty() && given[0] != '/') root.Error(key, "allowed: an absolute path");
+    }
     reading.config = DefaultConfig(chosen);
     ReadRoot(root, &reading.config);
   }));
