@@ -24,7 +24,22 @@ using Json = nlohmann::json;
 
 constexpr uint64_t kJsonBytesMax = uint64_t{64} << 20;
 constexpr float kScaleMax = 1e30f;  // As artifacts have it.
+constexpr int kJsonDepthMax = 16;   // More than any of these files has; what walks through it recurses.
 constexpr std::string_view kIndexName = "model.safetensors.index.json";
+
+// A file that is one JSON object. Parses without exceptions.
+absl::StatusOr<Json> ReadJsonObject(const std::string& path) {
+  FIRN_ASSIGN_OR_RETURN(std::string text, ReadSmallFile(path, kJsonBytesMax));
+  bool deep = false;
+  auto watch = [&deep](int depth, Json::parse_event_t, Json&) {
+    deep |= depth > kJsonDepthMax;
+    return !deep;
+  };
+  Json json = Json::parse(text, watch, /*allow_exceptions=*/false);
+  if (deep) return InvalidArgument("{} is JSON nested deeper than {} levels", path, kJsonDepthMax);
+  if (!json.is_object()) return InvalidArgument("{} is no JSON object", path);
+  return json;
+}
 
 // What a name in a checkpoint is a factor of.
 struct ScaleName {
@@ -206,9 +221,7 @@ absl::Status Collector::AddVllm(const std::string& path, const Json& kv_cache) {
 }
 
 absl::Status Collector::AddJson(const std::string& path) {
-  FIRN_ASSIGN_OR_RETURN(std::string text, ReadSmallFile(path, kJsonBytesMax));
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return InvalidArgument("{} is no JSON object", path);
+  FIRN_ASSIGN_OR_RETURN(Json json, ReadJsonObject(path));
   if (auto map = json.find("weight_map"); map != json.end() && map->is_object()) return AddIndex(path, *map);
   if (auto cache = json.find("kv_cache"); cache != json.end() && cache->is_object()) return AddVllm(path, *cache);
   for (const auto& [key, value] : json.items()) {
@@ -303,9 +316,7 @@ absl::StatusOr<KvScales> ReadKvScales(const std::vector<std::string>& paths, con
 }
 
 absl::StatusOr<ModelShape> ReadModelShape(const std::string& path) {
-  FIRN_ASSIGN_OR_RETURN(std::string text, ReadSmallFile(path, kJsonBytesMax));
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return InvalidArgument("{} is no JSON object", path);
+  FIRN_ASSIGN_OR_RETURN(Json json, ReadJsonObject(path));
   for (const char* inner : {"text_config", "pretrained_config"}) {
     if (auto it = json.find(inner); it != json.end() && it->is_object()) json = Json(*it);
   }

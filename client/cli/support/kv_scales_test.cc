@@ -159,6 +159,14 @@ TEST_F(KvScalesTest, WhatIsWrongIsNamed) {
   EXPECT_THAT(ErrorOf({Path("absent.safetensors")}), HasSubstr("absent"));
 }
 
+TEST_F(KvScalesTest, DeepJsonIsRefusedBeforeAnythingRecurses) {
+  const std::string deep(1 << 20, '[');
+  const std::string text = R"({"model.layers.0.self_attn.k_scale": )" + deep + std::string(1 << 20, ']') + "}";
+  EXPECT_THAT(ErrorOf({Text("deep.json", text)}), HasSubstr("nested deeper than 16 levels"));
+  EXPECT_THAT(ErrorOf({Text("cut.json", deep)}), HasSubstr("nested deeper"));
+  EXPECT_FALSE(ReadModelShape(Text("config.json", R"({"text_config": )" + deep + "}")).ok());
+}
+
 TEST_F(KvScalesTest, TheShapeComesFromTheModelsConfiguration) {
   auto hf =
       ReadModelShape(Text("hf.json", R"({"num_attention_heads": 32, "num_key_value_heads": 8, "hidden_size": 4096})"));
