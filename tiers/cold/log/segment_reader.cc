@@ -46,10 +46,11 @@ absl::StatusOr<SegmentContents> SegmentReader::ReadFooter(uint32_t id, uint64_t 
   FIRN_ASSIGN_OR_RETURN(Footer footer, ParseFooter(entries.span(), trailer, salt));
   contents.extents = std::move(footer.entries);
   for (const ExtentHeader& header : contents.extents) {
-    uint64_t end = header.place.offset + header.extent_bytes();
-    if (header.place.offset < kSegmentHeaderBytes || end > contents.data_end ||
-        header.place.offset % kExtentAlignment != 0) {
-      return DataLoss("{}: its footer names an extent from {} to {}", file_->name(), header.place.offset, end);
+    // Near the end of its range the offset would wrap around with the length.
+    uint64_t at = header.place.offset;
+    if (at < kSegmentHeaderBytes || at > contents.data_end || header.extent_bytes() > contents.data_end - at ||
+        at % kExtentAlignment != 0) {
+      return DataLoss("{}: its footer names an extent of {} bytes at {}", file_->name(), header.extent_bytes(), at);
     }
   }
   return contents;
