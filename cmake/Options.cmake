@@ -20,6 +20,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12 reports both falsely inside std::string and std::vector.
   target_compile_options(firn_options INTERFACE "$<$<COMPILE_LANGUAGE:C,CXX>:-Wno-restrict;-Wno-stringop-overread>")
 endif()
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  # Tables that are checked while they are compiled take more steps than Clang allows by itself.
+  target_compile_options(firn_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-fconstexpr-steps=100000000>")
+endif()
 target_include_directories(firn_options INTERFACE ${PROJECT_SOURCE_DIR})
 
 if(FIRN_SANITIZE)

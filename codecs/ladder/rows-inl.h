@@ -61,7 +61,7 @@ HWY_INLINE uint32_t FirstStrideInMemory(uint32_t rotation) {
 using Quarter = hn::Full128<float>;
 using QuarterInt = hn::Full128<int32_t>;
 template <class DF>
-HWY_INLINE hn::Vec<Quarter> AddedHalves(DF df, hn::Vec<DF> v) {
+HWY_INLINE hn::Vec<Quarter> AddedHalves(DF, hn::Vec<DF> v) {
   if constexpr (hn::MaxLanes(DF()) > 4) {
     const hn::Half<DF> dh;
     return AddedHalves(dh, hn::Add(hn::LowerHalf(dh, v), hn::UpperHalf(dh, v)));
@@ -70,7 +70,7 @@ HWY_INLINE hn::Vec<Quarter> AddedHalves(DF df, hn::Vec<DF> v) {
   }
 }
 template <class DI>
-HWY_INLINE hn::Vec<QuarterInt> GreaterHalves(DI di, hn::Vec<DI> v) {
+HWY_INLINE hn::Vec<QuarterInt> GreaterHalves(DI, hn::Vec<DI> v) {
   if constexpr (hn::MaxLanes(DI()) > 4) {
     const hn::Half<DI> dh;
     return GreaterHalves(dh, hn::Max(hn::LowerHalf(dh, v), hn::UpperHalf(dh, v)));
