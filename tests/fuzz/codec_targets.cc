@@ -12,7 +12,9 @@
 namespace firn::fuzz {
 namespace {
 
-constexpr BlockShape kShape{.layers = 2, .heads = 2, .k_width = 64, .v_width = 96, .tokens = 37};
+// The small one is coded in microseconds, so that a fuzzer gets to look at much.
+constexpr BlockShape kShapes[] = {{.layers = 2, .heads = 2, .k_width = 64, .v_width = 96, .tokens = 37},
+                                  {.layers = 1, .heads = 1, .k_width = 64, .v_width = 64, .tokens = 6}};
 
 // Everything that a record may refer to.
 struct Known {
@@ -20,41 +22,45 @@ struct Known {
   std::vector<EncodedBlock> blocks;
 };
 
-void AddBlock(const EncodeSpec& spec, DType dtype, uint64_t seed, Known* known) {
-  auto block = EncodeToHeap(MakeBlock(kShape, dtype, seed).Wrap(), spec, known->artifacts);
+void AddBlock(const BlockShape& shape, const EncodeSpec& spec, DType dtype, uint64_t seed, Known* known) {
+  auto block = EncodeToHeap(MakeBlock(shape, dtype, seed).Wrap(), spec, known->artifacts);
   FIRN_CHECK(block.ok());
   known->blocks.push_back(*std::move(block));
 }
 
-Known EncodeEveryWay() {
+void EncodeEveryWay(const BlockShape& shape, Known* known) {
   using enum PrecisionClass;
-  Known known;
   uint64_t seed = 1;
   for (const RuleCase& c : RuleCases()) {
     for (DType dtype : {DType::kFp16, DType::kBf16}) {
-      EncodeSpec spec = RuleSpec(c, kShape, &known.artifacts);
+      EncodeSpec spec = RuleSpec(c, shape, &known->artifacts);
       spec.keep_first_tokens = seed % 3 == 0 ? 4 : 0;
-      AddBlock(spec, dtype, seed++, &known);
+      AddBlock(shape, spec, dtype, seed++, known);
     }
   }
-  auto balance = known.artifacts.Add(MakeBalance(kShape, 5));
+  auto balance = known->artifacts.Add(MakeBalance(shape, 5));
   for (Ladder ladder : {Ladder::kMinMax, Ladder::kGain, Ladder::kTrellis}) {
     for (KeyMethod method : {KeyMethod::kPerChannel, KeyMethod::kRotated, KeyMethod::kBalancedRotated}) {
       EncodeSpec spec = Spec(k8Bit, k4Bit, method, method == KeyMethod::kBalancedRotated ? balance : nullptr);
       spec.ladder = ladder;
-      AddBlock(spec, DType::kFp16, seed++, &known);
+      AddBlock(shape, spec, DType::kFp16, seed++, known);
       spec.target = {k2Bit, k2Bit};
-      spec.classes[0] = std::make_shared<const ClassMap>(ClassMap{k8Bit, k2Bit, k4Bit, k2Bit});
-      AddBlock(spec, DType::kBf16, seed++, &known);
+      ClassMap classes = {k2Bit, k8Bit, k4Bit, k2Bit};
+      classes.resize(size_t{shape.layers} * shape.heads);
+      spec.classes[0] = std::make_shared<const ClassMap>(std::move(classes));
+      AddBlock(shape, spec, DType::kBf16, seed++, known);
     }
   }
-  known.blocks.push_back(MakeBlock(kShape, DType::kFp8E4m3, seed++).Wrap());
-  known.blocks.push_back(MakeBlock(kShape, DType::kFp16, seed++).Wrap());
-  return known;
+  known->blocks.push_back(MakeBlock(shape, DType::kFp8E4m3, seed++).Wrap());
+  known->blocks.push_back(MakeBlock(shape, DType::kFp16, seed++).Wrap());
 }
 
 const Known& TheKnown() {
-  static const Known known = EncodeEveryWay();
+  static const Known known = [] {
+    Known every;
+    for (const BlockShape& shape : kShapes) EncodeEveryWay(shape, &every);
+    return every;
+  }();
   return known;
 }
 
@@ -67,7 +73,9 @@ Bytes RecordBytes(const EncodedBlock& block) {
 }
 
 void MendHeader(Bytes* bytes) {
-  if (bytes->size() >= 12) MendCrc(bytes, LoadLe<uint32_t>(bytes->data() + 8), 0);
+  if (bytes->size() < 12) return;
+  size_t length = LoadLe<uint32_t>(bytes->data() + 8);
+  if (length <= bytes->size()) MendCrc(MutableByteSpan(*bytes).first(length), 0);
 }
 
 // The same bits, but where metadata is NaN, which no encoder writes: what saturates then is up to the target.
@@ -102,6 +110,15 @@ void DecodeEveryWay(const EncodedBlock& block) {
   hwy::SetSupportedTargetsForTest(0);
   FIRN_CHECK(fast.ok() == plain.ok());
   if (fast.ok()) FIRN_CHECK(SameFloats(fast->k, plain->k) && SameFloats(fast->v, plain->v));
+}
+
+// What is left of it once planes are gone.
+void DecodeNarrowed(const EncodedBlock& block) {
+  using enum PrecisionClass;
+  for (PrecisionClass c : {k4Bit, k2Bit}) {
+    if (!CanNarrow(block, {c, c})) continue;
+    DecodeAll(block.Narrowed(RunsFor(*block.header, {c, c})), DType::kFp16).IgnoreError();
+  }
 }
 
 // What a move would make of it.
@@ -140,6 +157,7 @@ void RunRecord(ByteSpan input) {
   block.owner = memory;
   static_cast<void>(IntactRuns(block));
   DecodeEveryWay(block);
+  DecodeNarrowed(block);
   Recode(block);
 }
 
@@ -153,9 +171,8 @@ void RunArtifact(ByteSpan input) {
 std::vector<Target> CodecTargets() {
   Target record{.name = "record", .run = RunRecord, .seeds = {}, .mend = MendHeader};
   for (const EncodedBlock& block : TheKnown().blocks) record.seeds.push_back(RecordBytes(block));
-  Target artifact{.name = "artifact", .run = RunArtifact, .seeds = {}, .mend = [](Bytes* bytes) {
-                    MendCrc(bytes, bytes->size(), 0);
-                  }};
+  Target artifact{
+      .name = "artifact", .run = RunArtifact, .seeds = {}, .mend = [](Bytes* bytes) { MendCrc(*bytes, 0); }};
   PartShape small{.layers = 2, .heads = 2, .tokens = 1, .width = 8};
   artifact.seeds = {MakeBalance({2, 2, 8, 8, 4}, 3)->serialized(), MakeModel(small, true)->serialized()};
   return {std::move(record), std::move(artifact)};

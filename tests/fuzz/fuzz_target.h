@@ -1,7 +1,8 @@
 // What a fuzz target is: a function that must take any bytes, and bytes to begin with.
 //
 // A target's `mend` puts right the checksums that a mutation broke, so that what lies behind them is reached. Targets
-// are pure; a fault shows as a crash, a failed check, or a finding of a sanitizer.
+// are pure; a fault shows as a crash, a failed check, or a finding of a sanitizer. fuzz_test.cc runs them over random
+// changes and over the files of corpus/NAME, in every build; libfuzzer_main.cc runs them under libFuzzer.
 #pragma once
 
 #include <cstdint>
@@ -25,13 +26,17 @@ struct Target {
 
 std::vector<Target> CodecTargets();
 std::vector<Target> StoreTargets();
+std::vector<Target> StreamTargets();
 // Of what needs the protocol and the command line's libraries; empty in builds without them.
 std::vector<Target> OuterTargets();
+std::vector<Target> PlanTargets();
+std::vector<Target> RequestTargets();
+std::vector<Target> AllTargets();
 
 // One to eight random changes: bits, bytes, numbers at the edge of their range, stretches moved, left out or doubled.
 void Mutate(Bytes* bytes, std::mt19937_64* random);
 
-// Writes the CRC-64 with `seed` of everything before it into the last eight of the first `length` bytes.
-void MendCrc(Bytes* bytes, size_t length, uint64_t seed);
+// Writes the CRC-64 with `seed` of everything before them into the last eight bytes; shorter ones are left alone.
+void MendCrc(MutableByteSpan bytes, uint64_t seed);
 
 }  // namespace firn::fuzz

@@ -72,9 +72,9 @@ void Mutate(Bytes* bytes, std::mt19937_64* random) {
   }
 }
 
-void MendCrc(Bytes* bytes, size_t length, uint64_t seed) {
-  if (length < 8 || length > bytes->size()) return;
-  StoreLe<uint64_t>(bytes->data() + length - 8, Crc64(ByteSpan(*bytes).first(length - 8), seed));
+void MendCrc(MutableByteSpan bytes, uint64_t seed) {
+  if (bytes.size() < 8) return;
+  StoreLe<uint64_t>(bytes.data() + bytes.size() - 8, Crc64(bytes.first(bytes.size() - 8), seed));
 }
 
 }  // namespace firn::fuzz

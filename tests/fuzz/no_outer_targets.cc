@@ -3,5 +3,7 @@
 namespace firn::fuzz {
 
 std::vector<Target> OuterTargets() { return {}; }
+std::vector<Target> PlanTargets() { return {}; }
+std::vector<Target> RequestTargets() { return {}; }
 
 }  // namespace firn::fuzz

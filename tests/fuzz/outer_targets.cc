@@ -1,9 +1,12 @@
-// What people and clients hand in: tensor files, configurations, frames of the protocol.
+// What people hand in: tensor files and configurations.
+#include <filesystem>
+
 #include "base/check.h"
+#include "base/units.h"
 #include "client/cpp/tensor/tensor_file.h"
 #include "client/cpp/tensor/tensor_formats.h"
+#include "daemon/config/check/check.h"
 #include "daemon/config/config.h"
-#include "daemon/wire/put_frame.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace firn::fuzz {
@@ -46,26 +49,39 @@ Bytes SomeSafetensors() {
   return bytes;
 }
 
-void RunConfig(ByteSpan input) {
-  ConfigPlaces places{"/var/lib/x", "/run/x"};
-  auto config = ParseConfig(AsText(input), "fuzz.toml", places);
-  if (!config.ok()) return;
-  // What is accepted reads back as itself.
-  auto again = ParseConfig(PrintConfig(*config), "printed.toml", places);
-  FIRN_CHECK(again.ok() && *again == *config);
+// Everything there is to listen on and to keep blocks in; files and directories below /files and /sealed are in the
+// way.
+Machine SomeMachine() {
+  Machine machine;
+  machine.ram_bytes = 64 * kGiB;
+  machine.numa_nodes = {0, 1};
+  machine.disk = [](const std::string& path) -> absl::StatusOr<DiskFacts> {
+    return DiskFacts{100 * kGiB, 50 * kGiB, 10 * kGiB, path.starts_with("/root"), path.starts_with("/full")};
+  };
+  machine.group_exists = [](const std::string& group) { return group == "firn"; };
+  machine.place = [](const std::string& path) {
+    PlaceFacts place;
+    place.real = std::filesystem::path(path).lexically_normal().string();
+    if (place.real.starts_with("/files/")) place.kind = PlaceKind::kRegular;
+    if (place.real.starts_with("/sealed/")) place.obstacle = "cannot write";
+    return place;
+  };
+  machine.cxl_place = [](const std::string&, uint64_t) { return absl::OkStatus(); };
+  machine.gpu = [](uint32_t, bool) { return absl::OkStatus(); };
+  machine.can_listen_on = [](const std::string&) { return absl::OkStatus(); };
+  machine.read_file = [](const std::string&) -> absl::StatusOr<std::string> { return std::string("nonsense"); };
+  return machine;
 }
 
-void RunPutFrame(ByteSpan input) {
-  // In two slices, where the first byte says.
-  if (input.empty()) return;
-  size_t first = std::min<size_t>(input[0], input.size() - 1);
-  ByteSpan slices[] = {input.subspan(1, first), input.subspan(1 + first)};
-  auto frame = ParsePutFrame(slices);
-  if (!frame.ok()) return;
-  uint64_t bytes = 0;
-  for (ByteSpan piece : frame->payload) bytes += piece.size();
-  FIRN_CHECK(bytes == frame->payload_bytes);
-  FIRN_CHECK(frame->control.size() <= kControlBytesMax);
+void RunConfig(ByteSpan input) {
+  const ConfigPlaces places{"/var/lib/x", "/run/x"};
+  static const Machine machine = SomeMachine();
+  auto reading = ReadConfig(AsText(input), "fuzz.toml", places);
+  if (!reading.ok()) return;
+  // What a start would accept reads back as itself.
+  if (!CheckConfig(*reading, machine).errors.empty()) return;
+  auto again = ParseConfig(PrintConfig(reading->config), "printed.toml", places);
+  FIRN_CHECK(again.ok() && *again == reading->config);
 }
 
 }  // namespace
@@ -76,7 +92,6 @@ std::vector<Target> OuterTargets() {
   targets.push_back(
       {"safetensors", [](ByteSpan input) { RunTensorFile("x.safetensors", input); }, {SomeSafetensors()}, nullptr});
   targets.push_back({"config", RunConfig, {FromText(PrintConfig(DefaultConfig({"/var/lib/x", "/run/x"})))}, nullptr});
-  targets.push_back({"put_frame", RunPutFrame, {{3, 0x0A, 2, 1, 1, 0x7A, 4, 9, 9, 9, 9}, {200, 0x7A, 0}}, nullptr});
   return targets;
 }
 

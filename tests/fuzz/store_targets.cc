@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "tests/fuzz/fuzz_target.h"
+#include "tests/fuzz/mend_segment.h"
 #include "tiers/cold/index/index_rows.h"
 #include "tiers/cold/log/extent_format.h"
 #include "tiers/hot/protocol/messages.h"
@@ -77,14 +78,6 @@ void RunFooter(ByteSpan input) {
   if (!trailer.ok()) return;
   ByteSpan entries = input.first(std::min<uint64_t>(trailer->footer_bytes, input.size() - kTrailerBytes));
   static_cast<void>(ParseFooter(entries, *trailer, kSalt));
-}
-
-void MendFooter(Bytes* bytes) {
-  if (bytes->size() < kTrailerBytes) return;
-  ByteSpan trailer = ByteSpan(*bytes).last(kTrailerBytes);
-  Bytes mended(trailer.begin(), trailer.end());
-  MendCrc(&mended, kTrailerBytes, kSalt);
-  std::ranges::copy(mended, bytes->end() - static_cast<ptrdiff_t>(kTrailerBytes));
 }
 
 // The first byte says which parser, the second how long the key is.
@@ -202,19 +195,15 @@ std::vector<Target> StoreTargets() {
                        if (input.size() >= kSegmentHeaderBytes) static_cast<void>(ParseSegmentHeader(input));
                      },
                      {SerializeSegmentHeader({7, Stream::kP4, kSalt, 1 << 20})},
-                     nullptr});
+                     [](Bytes* bytes) {
+                       if (bytes->size() >= kSegmentHeaderBytes) MendSegmentHeader(*bytes);
+                     }});
   targets.push_back({"extent", RunExtent, {SerializeExtentHeader(SomeExtent(), kSalt)}, [](Bytes* bytes) {
-                       // Its length is in its first bytes; trying all of them costs nothing.
-                       for (size_t length = 56; length <= std::min<size_t>(bytes->size(), kExtentHeaderBytesMax);
-                            length += 8) {
-                         Bytes copy = *bytes;
-                         MendCrc(&copy, length, kSalt);
-                         if (ParseExtentHeader(copy, kSalt).ok()) return bytes->swap(copy);
-                       }
+                       MendExtentHeader(*bytes, kSalt);
                      }});
   Bytes entries = SerializeExtentHeader(SomeExtent(), kSalt);
   Bytes footer = SerializeFooter(3, kSalt, 1 << 16, entries, 1);
-  targets.push_back({"footer", RunFooter, {footer}, MendFooter});
+  targets.push_back({"footer", RunFooter, {footer}, [](Bytes* bytes) { MendFooter(*bytes, kSalt); }});
   targets.push_back({"fact",
                      [](ByteSpan input) { static_cast<void>(ParseFact(input)); },
                      {SerializeFact({"namespace", "name", {1, 2, 3}}), SerializeFact({"artifact", "", {}})},
