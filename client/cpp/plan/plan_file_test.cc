@@ -2,6 +2,7 @@
 // numbers of layers become the classes of heads.
 #include "firnkv/plan_file.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -378,6 +379,16 @@ TEST(PlanFile, PrintedPlansReadBackTheSame) {
     rules += file.plan.rules.size();
   }
   EXPECT_GT(rules, 2000u) << "seed " << seed;
+}
+
+TEST(PlanFile, PresetsSayHowManyOutliersTheyKeep) {
+  for (const PresetInfo& preset : Presets()) {
+    if (!preset.name.starts_with("kvquant")) continue;
+    PrecisionPlan plan = *Preset(preset.name, {.keys = Digest{}, .values = Digest{}});
+    auto percent = [&](size_t rule) { return 0.1 * plan.rules[rule].coding.outliers_per_mille; };
+    EXPECT_THAT(std::string(preset.summary),
+                HasSubstr(fmt::format("{:.3g} % outliers of keys, {:.3g} % of", percent(0), percent(1))));
+  }
 }
 
 }  // namespace

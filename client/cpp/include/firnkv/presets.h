@@ -31,9 +31,9 @@ std::span<const PresetInfo> Presets();
 //   int8, int4  plain integers, a scale and a minimum for each 128 (int4: 64) channels of a token and head.
 //   kivi-4, kivi-2          keys by channel, values by token, groups of 32, the last 128 tokens of a sequence that
 //                           grows as they were put (arXiv 2402.02750).
-//   kvquant-4, -3, -2       non-uniform codebooks, keys before their rotary embedding, 1 % outliers kept, the first
-//   token
-//                           exact (arXiv 2401.18079); needs both artifacts.
+//   kvquant-4, -3, -2       non-uniform codebooks, keys before their rotary embedding, outliers kept (1.5 % of keys,
+//                           shared by 64 tokens, and 1 % of values), the first token exact (arXiv 2401.18079); needs
+//                           both artifacts.
 //   kvmix                   KIVI's quantizer and window; K at 3 and V at 4 bits in a fifth of the layers, at 2 bits in
 //   the others
 //                           (arXiv 2506.08018). Which ones a ranking says: PresetPlan (plan_file.h) takes it, Preset is
