@@ -332,6 +332,10 @@ TEST_F(CalibrationTest, ValuesThatMeanNothingAreRefusedWhateverIsMeasured) {
     absl::Status status = calibrate(made(5, odd), false);
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr("layer 3: calibration: value 39 is"));
+    // Whose layer it is, is said once: the capture's number, not the calibrator's.
+    status = calibrate(made(5, odd), true);
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("capture: layer 3: a value of "));
   }
   EXPECT_TRUE(calibrate(made(1, 2.0f), false).ok());
   EXPECT_TRUE(calibrate(made(2, 2.0f), true).ok());

@@ -166,9 +166,19 @@ class PartCalibrators {
   std::optional<ScaleCalibrator> scales_;
 };
 
+// Says whose fault it is. Calibrators here have one layer, which they call 0: where they name it, the capture's number
+// takes its place.
 absl::Status Annotated(const absl::Status& status, const Capture& capture, uint32_t layer) {
   if (status.ok()) return status;
-  return absl::Status(status.code(), fmt::format("{}: layer {}: {}", capture.path(), layer, Message(status)));
+  constexpr std::string_view kTheirs = "layer 0";
+  std::string message = Message(status), number = fmt::format("layer {}", layer);
+  size_t at = message.find(kTheirs);
+  if (at == std::string::npos) {
+    message = number + ": " + message;
+  } else {
+    message.replace(at, kTheirs.size(), number);
+  }
+  return absl::Status(status.code(), fmt::format("{}: {}", capture.path(), message));
 }
 
 // W^T W of each query head's columns of the output projection.
