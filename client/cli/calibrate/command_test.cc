@@ -245,6 +245,55 @@ TEST_F(CommandTest, WhatIsNoArtifactIsSaidToBeWhatItIs) {
   EXPECT_THAT(RunFirn("artifact " + Sample()).text, HasSubstr("is a safetensors file, not an artifact"));
 }
 
+// Without a daemon a plan is judged with the artifacts that it names by their files.
+TEST_F(CommandTest, PlanCheckReadsTheArtifactsThatAPlanNames) {
+  const std::string sample = "calibrate " + Sample();
+  ASSERT_EQ(RunFirn(sample + " --rope-base 10000 --out " + Path("keys") + " --out-values " + Path("values")).code, 0);
+  ASSERT_EQ(RunFirn(sample + " --out " + Path("balance")).code, 0);
+  ASSERT_EQ(RunFirn("calibrate " + MakeCapture(3, 64) + " --out " + Path("of3") + " --out-values " + Path("v3")).code,
+            0);
+  const std::string keys = Bytes("keys"), values = Bytes("values");
+  std::ofstream(Path("short")) << keys.substr(0, keys.size() / 2);
+  std::ofstream(Path("damaged")) << keys.substr(0, 100) << static_cast<char>(keys[100] ^ 1) << keys.substr(101);
+  const std::string rule = "[[rules]]\npart = \"v\"\ncodec = \"nuq-token\"\nbits = 4\nartifact = { file = ";
+  auto kvquant = [](const std::string& k, const std::string& v) {
+    return "preset = \"kvquant-3\"\nartifacts = { keys = { file = \"" + k + "\" }, values = { file = \"" + v +
+           "\" } }\n";
+  };
+  auto balanced = [](const std::string& k) {
+    return "key_method = \"balanced\"\nbalance_artifact = { file = \"" + k + "\" }\n";
+  };
+  struct Case {
+    std::string plan, options;
+    int code;
+    const char* message;
+  };
+  for (const Case& c : {
+           Case{kvquant("keys", "values"), "", 0, "is right: 2 rules"},
+           Case{kvquant("keys", "values"), "--layers 2 --kv-heads 2", 0, "is right"},
+           Case{kvquant("keys", "values"), "--layers 2 --kv-heads 1", 0, "is right"},
+           Case{kvquant("keys", "values"), "--layers 3 --kv-heads 2", 1, "keys is for 2 layers and 2 KV heads; "},
+           Case{kvquant("keys", "values"), "--layers 2 --kv-heads 3", 1,
+                "2 layers and 3 KV heads a shard are expected"},
+           Case{kvquant("short", "values"), "", 1, "short cannot be read as an artifact: "},
+           Case{kvquant("keys", "damaged"), "", 1, "damaged cannot be read as an artifact: "},
+           Case{kvquant("values", "keys"), "", 1, "values, of a rule for K: the artifact"},
+           Case{kvquant("values", "keys"), "", 1, "has no rotary frequencies"},
+           Case{kvquant("balance", "values"), "", 1, "balance, of a rule for K"},
+           Case{kvquant("keys", "v3"), "", 1, "v3 is for 3 layers and"},
+           Case{balanced("keys"), "", 0, "is right"},
+           Case{balanced("values"), "", 1, "values, of balanced keys: the artifact"},
+           Case{balanced("values"), "", 1, "means and weights"},
+           Case{rule + "\"values\" }\n", "", 0, "is right"},
+           Case{rule + "\"balance\" }\n", "", 1, "balance, of a rule for V"},
+       }) {
+    std::ofstream(Path("plan.toml")) << c.plan;
+    Outcome outcome = RunFirn("plan check " + Path("plan.toml") + " " + c.options);
+    EXPECT_EQ(outcome.code, c.code) << c.plan << c.options << "\n" << outcome.text;
+    EXPECT_THAT(outcome.text, HasSubstr(c.message)) << c.plan << c.options;
+  }
+}
+
 TEST_F(CommandTest, OtherOptionsThanTheStatesAreNamedWithBothValues) {
   const std::string common = "calibrate " + Sample() + " --resume " + Path("state") + " --out " + Path("keys");
   ASSERT_EQ(RunFirn(common + " --outliers 20 --rope-base 10000").code, 0);
@@ -268,6 +317,8 @@ TEST_F(CommandTest, WrongCommandLinesSayWhatIsWrong) {
            Case{sample + "--bits 3 --plan-out " + Path("p"), "nothing keeps the artifact"},
            Case{sample + "--bits 3", "--bits and --plan-out FILE go together"},
            Case{sample + "--bits warm=3,4 --plan-out " + Path("p"), "either all for a tier or none"},
+           Case{sample + "--bits warm=3,cold=2,warm=3 --plan-out " + Path("p"),
+                "--bits warm=3,cold=2,warm=3: tier warm has two budgets; allowed: one for each tier"},
            Case{sample + "--bits x --plan-out " + Path("p"), "--bits x is not BITS or TIER=BITS"},
            Case{sample + "--out " + Path("k") + " --key-sections balance,nonsense", "--key-sections nonsense"},
            Case{sample + "--out " + Path("k") + " --rope-dim 64", "without --rope-base"},

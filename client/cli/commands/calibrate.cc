@@ -1,6 +1,7 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <filesystem>
@@ -133,6 +134,11 @@ absl::Status CalibrateCommand::CheckOutputs() {
   for (const std::string& text : bits_) {
     FIRN_ASSIGN_OR_RETURN(Budget budget, ParseBudget(text));
     named += !budget.tier.empty();
+    auto same = [&](const Budget& other) { return !other.tier.empty() && other.tier == budget.tier; };
+    if (std::any_of(budgets_.begin(), budgets_.end(), same)) {
+      return InvalidArgument("--bits {}: tier {} has two budgets; allowed: one for each tier", fmt::join(bits_, ","),
+                             budget.tier);
+    }
     budgets_.push_back(std::move(budget));
   }
   if (named != 0 && named != budgets_.size()) {
@@ -186,6 +192,8 @@ absl::StatusOr<std::vector<PlanFileOut>> CalibrateCommand::Plans(const Calibrati
     auto ladder = FinerLadder(settings, plan.tiers, at_8_bits);
     for (TierBits& tier : plan.tiers) tier.allocation.bits = ladder.has_value() ? ladder->bits : tier.allocation.bits;
     std::string toml = firnkv::PrintPlan(PlanOf(settings, plan.tiers, digest, ladder));
+    // What `plan check` would refuse, of too many tiers say, is not written.
+    FIRN_RETURN_IF_ERROR(firnkv::ParsePlanFile(toml, {.source = plan.path}).status());
     FIRN_RETURN_IF_ERROR(WriteOutputFile(plan.path, {AsBytes(toml)}));
   }
   return plans;

@@ -1,9 +1,12 @@
 // plan show, check, set, presets, preset: precision plans as files (docs/plan.md).
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 
+#include "base/bytes.h"
 #include "base/read_file.h"
 #include "base/status.h"
 #include "base/units.h"
@@ -12,6 +15,7 @@
 #include "client/cli/support/output.h"
 #include "client/cli/support/plan_options.h"
 #include "client/cli/support/selection.h"
+#include "codecs/block_codec.h"
 
 namespace firn::cli {
 namespace {
@@ -36,6 +40,92 @@ absl::StatusOr<int> ShowPlan(Context* context, const NamespaceOptions& which) {
   FIRN_ASSIGN_OR_RETURN(firnkv::Namespace ns, which.Find(client));
   PrintNamespacePlan(*context, ns);
   return kExitOk;
+}
+
+// The artifacts that a plan names by their files, and what its codings read of them: looked for as the daemon will.
+class NamedArtifacts {
+ public:
+  // `facts` may be null. InvalidArgument, with the file, where one cannot be read, is another model's, or lacks what is
+  // read of it.
+  static absl::Status Check(const firnkv::PlanFile& plan, const firnkv::NamespaceFacts* facts);
+
+ private:
+  struct Named {
+    std::string path;
+    std::shared_ptr<const Artifact> artifact;
+  };
+
+  absl::Status Parse(const firnkv::PlanFile& plan, const firnkv::NamespaceFacts* facts);
+  // Nothing is known of artifacts that the plan names by their digest.
+  absl::Status CheckCoding(PartCoding coding, const std::optional<firnkv::Digest>& digest,
+                           const std::string& use) const;
+  absl::Status CheckRule(const firnkv::TierRule& rule) const;
+
+  std::map<std::string, Named> by_digest_;
+};
+
+absl::Status NamedArtifacts::Parse(const firnkv::PlanFile& plan, const firnkv::NamespaceFacts* facts) {
+  const Named* first = nullptr;
+  for (const firnkv::ArtifactFile& file : plan.artifacts) {
+    auto artifact = Artifact::Parse(AsBytes(file.serialized));
+    if (!artifact.ok()) {
+      return InvalidArgument("{} cannot be read as an artifact: {}", file.path, Message(artifact.status()));
+    }
+    const Named& named = by_digest_[file.digest.Hex()] = {file.path, *std::move(artifact)};
+    if (first == nullptr) first = &named;
+    uint32_t layers = named.artifact->layers(), heads = named.artifact->heads();
+    if (layers != first->artifact->layers()) {
+      return InvalidArgument("{} is for {} layers and {} for {}: they are of different models", named.path, layers,
+                             first->path, first->artifact->layers());
+    }
+    if (facts == nullptr || (layers == facts->layers() && heads % facts->kv_heads == 0)) continue;
+    return InvalidArgument("{} is for {} layers and {} KV heads; {} layers and {} KV heads a shard are expected",
+                           named.path, layers, heads, facts->layers(), facts->kv_heads);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status NamedArtifacts::CheckCoding(PartCoding coding, const std::optional<firnkv::Digest>& digest,
+                                         const std::string& use) const {
+  auto found = digest.has_value() ? by_digest_.find(digest->Hex()) : by_digest_.end();
+  if (found == by_digest_.end()) return absl::OkStatus();
+  const Artifact& artifact = *found->second.artifact;
+  coding.artifact = artifact.digest();
+  PartShape shape{artifact.layers(), artifact.heads(), 1, artifact.width()};
+  absl::Status has = CheckArtifactFor(coding, shape, found->second.artifact);
+  return has.ok() ? has : InvalidArgument("{}, of {}: {}", found->second.path, use, Message(has));
+}
+
+absl::Status NamedArtifacts::CheckRule(const firnkv::TierRule& rule) const {
+  PartCoding coding;
+  coding.codec = static_cast<CodecId>(rule.coding.codec);
+  for (auto [set, flag] : {std::pair(rule.coding.calibrated, PartCoding::kCalibrated),
+                           {rule.coding.pre_rope, PartCoding::kPreRope},
+                           {rule.coding.centred, PartCoding::kCentred},
+                           {rule.coding.balanced, PartCoding::kBalanced}}) {
+    if (set) coding.flags |= flag;
+  }
+  std::vector<firnkv::Precision> precisions = rule.heads;
+  if (precisions.empty()) precisions = {static_cast<firnkv::Precision>(rule.coding.bits)};
+  std::sort(precisions.begin(), precisions.end());
+  precisions.erase(std::unique(precisions.begin(), precisions.end()), precisions.end());
+  const char* use = rule.part == firnkv::Part::kK ? "a rule for K" : "a rule for V";
+  for (firnkv::Precision precision : precisions) {
+    coding.bits = static_cast<uint8_t>(precision);
+    FIRN_RETURN_IF_ERROR(CheckCoding(coding, rule.coding.artifact, use));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status NamedArtifacts::Check(const firnkv::PlanFile& plan, const firnkv::NamespaceFacts* facts) {
+  NamedArtifacts artifacts;
+  FIRN_RETURN_IF_ERROR(artifacts.Parse(plan, facts));
+  PartCoding balanced;
+  balanced.codec = CodecId::kNestedToken;
+  balanced.flags = PartCoding::kCentred | PartCoding::kBalanced;
+  FIRN_RETURN_IF_ERROR(artifacts.CheckCoding(balanced, plan.plan.balance_artifact, "balanced keys"));
+  for (const firnkv::TierRule& rule : plan.plan.rules) FIRN_RETURN_IF_ERROR(artifacts.CheckRule(rule));
+  return absl::OkStatus();
 }
 
 // Whether a plan is right is an answer, not an error: 1 says no. What keeps it from being judged, an unreadable file or
@@ -64,6 +154,8 @@ struct CheckCommand {
         firnkv::ParsePlanFile(toml, {.source = file, .folder = std::filesystem::path(file).parent_path().string()});
     if (!plan.ok()) return Wrong(*context, plan.status());
     FIRN_ASSIGN_OR_RETURN(Place place, PlaceOf(context));
+    absl::Status artifacts = NamedArtifacts::Check(*plan, place.facts.has_value() ? &*place.facts : nullptr);
+    if (!artifacts.ok()) return Wrong(*context, artifacts);
     if (!place.tiers.empty()) {
       absl::Status known = firnkv::CheckPlanTiers(*plan, place.tiers);
       if (!known.ok()) return Wrong(*context, known);
