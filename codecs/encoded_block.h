@@ -105,6 +105,8 @@ struct EncodedBlock {
   RunMask present;                     // Runs whose bytes are here.
   std::array<RunBytes, kRunIds> runs;  // Empty outside `present`.
   std::shared_ptr<const void> owner;   // Keeps the bytes alive.
+  // The medium gave other bytes than it was given, and error correction worked on them: the copy wants writing anew.
+  bool corrected = false;
 
   // A view of the same block with fewer runs.
   EncodedBlock Narrowed(RunMask keep) const;

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/status.h"
 
 namespace firn {
 
@@ -51,9 +52,28 @@ void Tier::Commit(std::unique_ptr<Draft> draft, std::shared_ptr<const RecordHead
 
 void Tier::Read(CopyPtr copy, const Identity& identity, RunMask runs, ReadDone done) {
   FIRN_CHECK(copy != nullptr);
-  bool timed = !runs.Empty();
+  done = Counted(!runs.Empty(), std::move(done));
+  ReadImpl(std::move(copy), identity, runs, std::move(done));
+}
+
+void Tier::ReadCorrected(CopyPtr copy, const Identity& identity, RunMask runs, ReadDone done) {
+  FIRN_CHECK(copy != nullptr);
+  done = Counted(!runs.Empty(), std::move(done));
+  ReadCorrectedImpl(std::move(copy), identity, runs, std::move(done));
+}
+
+void Tier::ReadCorrectedImpl(CopyPtr, const Identity&, RunMask, ReadDone done) {
+  done(Unimplemented("tier {} has no error correction", name_));
+}
+
+void Tier::CountCorrections(const EccOutcome& outcome) {
+  counters_.ecc_corrected.fetch_add(outcome.corrected, std::memory_order_relaxed);
+  counters_.ecc_uncorrectable.fetch_add(outcome.uncorrectable, std::memory_order_relaxed);
+}
+
+Tier::ReadDone Tier::Counted(bool timed, ReadDone done) {
   int64_t since_ns = timed ? Clock::Real()->NowNs() : 0;
-  auto count = [this, timed, since_ns, done = std::move(done)](absl::StatusOr<EncodedBlock> block) mutable {
+  return [this, timed, since_ns, done = std::move(done)](absl::StatusOr<EncodedBlock> block) mutable {
     if (timed) read_latency_.Add(Clock::Real()->NowNs() - since_ns);
     if (block.ok()) {
       counters_.reads.fetch_add(1, std::memory_order_relaxed);
@@ -63,7 +83,6 @@ void Tier::Read(CopyPtr copy, const Identity& identity, RunMask runs, ReadDone d
     }
     done(std::move(block));
   };
-  ReadImpl(std::move(copy), identity, runs, std::move(count));
 }
 
 absl::StatusOr<CopyPtr> Tier::Narrow(const CopyPtr& copy, RunMask keep) {
@@ -89,6 +108,8 @@ TierCounters Tier::Counters() const {
   out.read_bytes = counters_.read_bytes.load(std::memory_order_relaxed);
   out.narrows = counters_.narrows.load(std::memory_order_relaxed);
   out.narrowed_bytes = counters_.narrowed_bytes.load(std::memory_order_relaxed);
+  out.ecc_corrected = counters_.ecc_corrected.load(std::memory_order_relaxed);
+  out.ecc_uncorrectable = counters_.ecc_uncorrectable.load(std::memory_order_relaxed);
   out.read_latency = read_latency_.Snapshot();
   out.commit_latency = commit_latency_.Snapshot();
   return out;

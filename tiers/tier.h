@@ -26,6 +26,7 @@
 #include "absl/strings/cord.h"
 #include "base/latency.h"
 #include "codecs/block_codec.h"
+#include "codecs/ecc/ecc.h"
 #include "codecs/encoded_block.h"
 #include "codecs/record.h"
 #include "codecs/types.h"
@@ -89,6 +90,8 @@ struct TierCounters {
   uint64_t commits = 0, commit_failures = 0, committed_bytes = 0;
   uint64_t reads = 0, read_failures = 0, read_bytes = 0;
   uint64_t narrows = 0, narrowed_bytes = 0;
+  // Code words and shards that error correction changed, and that were beyond it.
+  uint64_t ecc_corrected = 0, ecc_uncorrectable = 0;
   // From the call to its completion, failures included; reads of a header alone are left out.
   LatencySnapshot read_latency, commit_latency;
 };
@@ -161,6 +164,11 @@ class Tier {
   // Media that can return another record's bytes verify the header's identity against `identity` and its digest.
   void Read(CopyPtr copy, const Identity& identity, RunMask runs, ReadDone done);
 
+  // The same, with what the medium keeps for correcting errors: runs and header come as corrected as that reaches, in
+  // memory of their own, `corrected` where anything was changed or is beyond it. For reads that did not check; what
+  // comes of this one is to be checked as well. Unimplemented where the copy has no such code.
+  void ReadCorrected(CopyPtr copy, const Identity& identity, RunMask runs, ReadDone done);
+
   // A copy with only the runs in `keep`, in the same tier, without moving a byte. The old copy's other runs are freed
   // when its last reference goes. Unimplemented where the medium degrades by reclaiming instead.
   absl::StatusOr<CopyPtr> Narrow(const CopyPtr& copy, RunMask keep);
@@ -178,6 +186,8 @@ class Tier {
   // and the medium's work. InvalidArgument, naming the range, where the medium cannot be so large or so small.
   virtual absl::Status SetCapacity(uint64_t bytes) = 0;
 
+  // What new copies are protected with.
+  virtual EccPolicy ecc() const { return {}; }
   virtual bool persistent() const = 0;
   // True where Narrow frees bytes at once (memory); false where only reclaiming does (logs).
   virtual bool narrows_in_place() const = 0;
@@ -198,6 +208,7 @@ class Tier {
   virtual void CommitImpl(std::unique_ptr<Draft> draft, std::shared_ptr<const RecordHeader> header,
                           const CommitOptions& options, CommitDone done) = 0;
   virtual void ReadImpl(CopyPtr copy, const Identity& identity, RunMask runs, ReadDone done) = 0;
+  virtual void ReadCorrectedImpl(CopyPtr copy, const Identity& identity, RunMask runs, ReadDone done);
   virtual absl::StatusOr<CopyPtr> NarrowImpl(const CopyPtr& copy, RunMask keep) = 0;
   virtual void ForgetImpl(const CopyPtr& copy, const Identity& identity) = 0;
   // By default run by run with CopyInImpl.
@@ -205,11 +216,17 @@ class Tier {
   virtual void CopyInImpl(const RunBytes& source, const MutableRunBytes& target) const;
   virtual void FlushImpl(FlushDone done) = 0;
 
+  void CountCorrections(const EccOutcome& outcome);
+
  private:
+  // `done` with the read's count before it; timed from now on.
+  ReadDone Counted(bool timed, ReadDone done);
+
   const std::string name_;
   struct AtomicCounters {
     std::atomic<uint64_t> reserves{0}, reserve_failures{0}, commits{0}, commit_failures{0}, committed_bytes{0},
-        reads{0}, read_failures{0}, read_bytes{0}, narrows{0}, narrowed_bytes{0};
+        reads{0}, read_failures{0}, read_bytes{0}, narrows{0}, narrowed_bytes{0}, ecc_corrected{0},
+        ecc_uncorrectable{0};
   };
   AtomicCounters counters_;
   LatencyHistogram read_latency_, commit_latency_;

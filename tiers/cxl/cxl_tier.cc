@@ -26,7 +26,7 @@ absl::StatusOr<std::unique_ptr<MemoryRegion>> OpenRegion(const CxlTierOptions& o
 
 absl::StatusOr<std::unique_ptr<ArenaTier>> OpenCxlTier(const CxlTierOptions& options) {
   FIRN_ASSIGN_OR_RETURN(std::unique_ptr<MemoryRegion> region, OpenRegion(options));
-  return std::make_unique<ArenaTier>(options.name, std::move(region));
+  return std::make_unique<ArenaTier>(options.name, std::move(region), options.ecc);
 }
 
 }  // namespace firn

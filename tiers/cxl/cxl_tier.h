@@ -22,6 +22,8 @@ struct CxlTierOptions {
   std::optional<int> numa_node;
   std::string dax_device;  // "/dev/dax0.0"
   std::string file;
+
+  EccPolicy ecc = {};
 };
 
 absl::StatusOr<std::unique_ptr<ArenaTier>> OpenCxlTier(const CxlTierOptions& options);

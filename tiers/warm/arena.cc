@@ -14,9 +14,10 @@ bool IsHeld(const ArenaPiece& piece) { return piece.copies > 0 && piece.indexed 
 
 }  // namespace
 
-Arena::Arena(std::string name, std::unique_ptr<MemoryRegion> region)
+Arena::Arena(std::string name, std::unique_ptr<MemoryRegion> region, EccPolicy ecc)
     : name_(std::move(name)),
       region_(std::move(region)),
+      ecc_(ecc),
       pool_(region_->bytes() / kArenaPageBytes),
       limit_bytes_(region_->bytes()) {}
 
@@ -43,16 +44,16 @@ void Arena::SetLimit(uint64_t bytes) {
 
 absl::StatusOr<ArenaRecord*> Arena::Reserve(const RecordLayout& layout, uint64_t header_bytes) {
   uint64_t piece_bytes[kPiecesMax] = {};
-  piece_bytes[kHeaderPiece] = header_bytes;
-  uint64_t asked = 0, needed = PlanChunks(header_bytes).bytes();
+  piece_bytes[kHeaderPiece] = header_bytes + ParityBytes(ecc_.OfHeader(), header_bytes);
+  uint64_t asked = 0, needed = PlanChunks(piece_bytes[kHeaderPiece]).bytes();
   for (uint32_t i = 0; i < kRunIds; ++i) {
     if (!layout.present.Has(i)) continue;
     if (layout.run_bytes[i] > kBlockBytesMax) {
       return InvalidArgument("{}: run {} of {} bytes, at most {}", name_, i, layout.run_bytes[i], kBlockBytesMax);
     }
-    piece_bytes[i] = layout.run_bytes[i];
+    piece_bytes[i] = layout.run_bytes[i] + ParityBytes(ecc_.OfRun(i), layout.run_bytes[i]);
     asked += layout.run_bytes[i];
-    needed += PlanChunks(layout.run_bytes[i]).bytes();
+    needed += PlanChunks(piece_bytes[i]).bytes();
   }
   if (needed > region_->bytes()) {
     return InvalidArgument("{}: a record of {} bytes takes {} with its header and never fits {}", name_, asked, needed,

@@ -1,5 +1,7 @@
 // An arena: a region of memory handed out in pages and slots, to records whose runs come and go one by one.
 //
+// With a policy of error correction each piece has its parity behind it, so that the two come and go together.
+//
 // It starts with nothing and grows by Populate, step by step, so that a large pool does not keep the daemon from
 // answering. Used and free bytes add up to the populated ones at every moment. Memory that another namespace wrote is
 // zeroed before it is handed out again. Threads: every call is safe from any thread. One lock guards the bookkeeping;
@@ -15,6 +17,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "codecs/ecc/ecc.h"
 #include "codecs/encoded_block.h"
 #include "tiers/tier.h"
 #include "tiers/warm/arena_record.h"
@@ -25,7 +28,7 @@ namespace firn {
 
 class Arena {
  public:
-  Arena(std::string name, std::unique_ptr<MemoryRegion> region);
+  Arena(std::string name, std::unique_ptr<MemoryRegion> region, EccPolicy ecc = {});
   ~Arena();
 
   // Takes up to `bytes` more of the region into the pool; less where the region ends. Slow: minutes for hundreds of
@@ -35,6 +38,7 @@ class Arena {
   uint64_t populated_bytes() const { return populated_bytes_.load(std::memory_order_acquire); }
   uint64_t bytes_max() const { return region_->bytes(); }
   const MemoryRegion& region() const { return *region_; }
+  EccPolicy ecc() const { return ecc_; }
   // From now on no more than `bytes` are used; what is used already stays until it is freed.
   void SetLimit(uint64_t bytes);
 
@@ -50,7 +54,7 @@ class Arena {
   // A copy is gone: pieces that no other copy uses are freed, and with the last of them the record.
   void Release(ArenaRecord* record, PieceMask pieces, bool indexed);
 
-  // The memory of some pieces, neighbouring chunks joined.
+  // The memory of some pieces, neighbouring chunks joined; parity follows what it protects.
   using PieceBytes = std::array<MutableRunBytes, kPiecesMax>;
   PieceBytes Bytes(const ArenaRecord& record, PieceMask pieces) const;
   TierUsage Usage() const;
@@ -69,6 +73,7 @@ class Arena {
 
   const std::string name_;
   const std::unique_ptr<MemoryRegion> region_;
+  const EccPolicy ecc_;
   std::mutex populate_mu_;  // Taken before mu_.
   std::atomic<uint64_t> populated_bytes_{0};
 

@@ -8,11 +8,11 @@ namespace {
 
 class ArenaHarness final : public TierHarness {
  public:
-  explicit ArenaHarness(uint64_t capacity_bytes, HugePages huge_pages) {
+  ArenaHarness(uint64_t capacity_bytes, HugePages huge_pages, EccPolicy ecc) {
     auto region =
         OpenMemfdRegion({.label = "test", .bytes = capacity_bytes, .huge_pages = huge_pages, .numa_node = {}});
     FIRN_CHECK(region.ok());
-    tier_ = std::make_unique<ArenaTier>("dram", *std::move(region));
+    tier_ = std::make_unique<ArenaTier>("dram", *std::move(region), ecc);
     FIRN_CHECK(tier_->Populate(capacity_bytes).ok());
   }
   Tier& tier() override { return *tier_; }
@@ -22,14 +22,16 @@ class ArenaHarness final : public TierHarness {
   std::unique_ptr<ArenaTier> tier_;
 };
 
-TierKind Kind(const char* name, HugePages huge_pages) {
-  return {name, [huge_pages](uint64_t capacity) { return std::make_unique<ArenaHarness>(capacity, huge_pages); }};
+TierKind Kind(const char* name, HugePages huge_pages, EccPolicy ecc = {}) {
+  return {name, [=](uint64_t capacity) { return std::make_unique<ArenaHarness>(capacity, huge_pages, ecc); }};
 }
 
 INSTANTIATE_TEST_SUITE_P(Arena, TierConformance,
                          testing::Values(Kind("SmallPages", HugePages::kOff),
                                          Kind("TransparentHugePages", HugePages::kTransparent),
-                                         Kind("ReservedHugePages", HugePages::kReserved)),
+                                         Kind("ReservedHugePages", HugePages::kReserved),
+                                         Kind("Secded", HugePages::kOff, EccPolicy::Uniform(EccCode::kSecded)),
+                                         Kind("Graded", HugePages::kOff, EccPolicy::Graded(EccCode::kReedSolomon))),
                          TierKindName);
 
 }  // namespace

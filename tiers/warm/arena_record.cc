@@ -10,7 +10,7 @@ ArenaRecord::ArenaRecord(PieceMask pieces, const uint64_t (&piece_bytes)[kPieces
   words_ = std::make_unique<Word[]>(words);
   for (uint32_t i = 0; i < kPiecesMax; ++i) {
     if (!Has(i)) continue;
-    FIRN_CHECK(piece_bytes[i] <= kBlockBytesMax);
+    FIRN_CHECK(piece_bytes[i] <= UINT32_MAX);
     words_[PlaceOf(i)].piece = {.bytes = static_cast<uint32_t>(piece_bytes[i])};
   }
 }

@@ -9,25 +9,61 @@
 namespace firn {
 namespace {
 
+void CopyInto(const MemoryRegion& region, const RunBytes& source, const MutableRunBytes& target) {
+  region.far() ? CopyStreaming(source, target) : CopyScattered(source, target);
+}
+
+// A piece's bytes and the parity behind them.
+struct Protected {
+  MutableRunBytes data, parity;
+};
+
+// Cuts a piece whose own length is not known apart: data and parity grow together, so that their sum tells it.
+Protected Split(EccCode code, const MutableRunBytes& piece) {
+  uint64_t low = 0, high = piece.size();
+  while (low < high) {
+    uint64_t middle = high - (high - low) / 2;
+    middle + ParityBytes(code, middle) <= piece.size() ? low = middle : high = middle - 1;
+  }
+  FIRN_CHECK(low + ParityBytes(code, low) == piece.size());
+  return {piece.Slice(0, low), piece.Slice(low, piece.size() - low)};
+}
+
 class ArenaDraft final : public Draft {
  public:
   ArenaDraft(std::shared_ptr<Arena> arena, ArenaRecord* record, const RecordLayout& layout)
       : arena_(std::move(arena)), record_(record) {
     layout_ = layout;
-    Arena::PieceBytes pieces = arena_->Bytes(*record, record->pieces());
-    for (uint32_t i = 0; i < kRunIds; ++i) runs_[i] = std::move(pieces[i]);
-    header_ = std::move(pieces[kHeaderPiece]);
+    pieces_ = arena_->Bytes(*record, record->pieces());
+    for (uint32_t i = 0; i < kRunIds; ++i) {
+      if (layout.present.Has(i)) runs_[i] = pieces_[i].Slice(0, layout.run_bytes[i]);
+    }
   }
   ~ArenaDraft() override {
     if (record_ != nullptr) arena_->Abort(record_);
   }
-  const MutableRunBytes& header() const { return header_; }
+  // Writes the header, and parity behind everything that is to have some.
+  absl::Status Finish(ByteSpan header) {
+    Protected room = Split(arena_->ecc().OfHeader(), pieces_[kHeaderPiece]);
+    if (header.size() > room.data.size()) {
+      return InternalError("a header of {} bytes, {} were reserved", header.size(), room.data.size());
+    }
+    CopyInto(arena_->region(), RunBytes(header), room.data);
+    ComputeParity(arena_->ecc().OfHeader(), room.data, room.parity);
+    for (uint32_t i = 0; i < kRunIds; ++i) {
+      EccCode code = arena_->ecc().OfRun(i);
+      if (code == EccCode::kNone || !layout_.present.Has(i)) continue;
+      uint64_t bytes = layout_.run_bytes[i];
+      ComputeParity(code, runs_[i], pieces_[i].Slice(bytes, pieces_[i].size() - bytes));
+    }
+    return absl::OkStatus();
+  }
   ArenaRecord* Release() { return std::exchange(record_, nullptr); }
 
  private:
   const std::shared_ptr<Arena> arena_;
   ArenaRecord* record_;
-  MutableRunBytes header_;
+  Arena::PieceBytes pieces_;
 };
 
 class ArenaCopy final : public Copy {
@@ -65,8 +101,8 @@ ByteSpan Joined(const RunBytes& piece, std::vector<uint8_t>* storage) {
 
 }  // namespace
 
-ArenaTier::ArenaTier(std::string name, std::unique_ptr<MemoryRegion> region)
-    : Tier(name), arena_(std::make_shared<Arena>(name, std::move(region))) {}
+ArenaTier::ArenaTier(std::string name, std::unique_ptr<MemoryRegion> region, EccPolicy ecc)
+    : Tier(name), arena_(std::make_shared<Arena>(name, std::move(region), ecc)) {}
 
 ArenaTier::~ArenaTier() = default;
 
@@ -83,12 +119,8 @@ void ArenaTier::CommitImpl(std::unique_ptr<Draft> draft, std::shared_ptr<const R
   for (uint32_t i = 0; i < kRunIds; ++i) FIRN_CHECK(header->runs[i].bytes == draft->layout().run_bytes[i]);
   uint64_t tag = NamespaceTag(header->identity.namespace_fingerprint);
   FIRN_CHECK(draft->layout().namespace_tag == 0 || draft->layout().namespace_tag == tag);
-  std::vector<uint8_t> serialized = SerializeHeader(*header);
-  const MutableRunBytes& room = arena_draft.header();
-  if (serialized.size() > room.size()) {
-    return done(InternalError("{}: a header of {} bytes, {} were reserved", name(), serialized.size(), room.size()));
-  }
-  CopyInImpl(RunBytes(ByteSpan(serialized)), room);
+  absl::Status finished = arena_draft.Finish(SerializeHeader(*header));
+  if (!finished.ok()) return done(InternalError("{}: {}", name(), Message(finished)));
   ArenaRecord* record = arena_draft.Release();
   arena_->Publish(record, tag);
   done(CopyPtr(std::make_shared<ArenaCopy>(arena_, record, header->encoded)));
@@ -105,8 +137,50 @@ void ArenaTier::ReadImpl(CopyPtr copy, const Identity& identity, RunMask runs, R
   EncodedBlock block;
   block.header = std::make_shared<const RecordHeader>(*std::move(header));
   block.present = present;
-  for (uint32_t i = 0; i < kRunIds; ++i) block.runs[i] = pieces[i];
+  for (uint32_t i = 0; i < kRunIds; ++i) {
+    if (present.Has(i)) block.runs[i] = pieces[i].Slice(0, block.header->runs[i].bytes);
+  }
   block.owner = std::move(copy);
+  done(std::move(block));
+}
+
+// Corrects copies of the bytes: the arena's own are others' to read at this moment.
+void ArenaTier::ReadCorrectedImpl(CopyPtr copy, const Identity& identity, RunMask runs, ReadDone done) {
+  const auto& arena_copy = static_cast<const ArenaCopy&>(*copy);
+  RunMask present = runs & arena_copy.Runs();
+  Arena::PieceBytes pieces = arena_->Bytes(*arena_copy.record(), PiecesOf(present));
+  auto memory = std::make_shared<std::array<std::vector<uint8_t>, kPiecesMax>>();
+  EccOutcome outcome;
+  std::array<RunBytes, kPiecesMax> corrected;
+  for (uint32_t i = 0; i < kPiecesMax; ++i) {
+    std::vector<uint8_t>& own = (*memory)[i];
+    own.resize(pieces[i].size());
+    MutableRunBytes whole{MutableByteSpan(own)};
+    CopyScattered(pieces[i], whole);
+    EccCode code = i == kHeaderPiece ? ecc().OfHeader() : ecc().OfRun(i);
+    if (own.empty()) continue;
+    Protected split = Split(code, whole);
+    outcome += CorrectInPlace(code, split.data, split.parity);
+    corrected[i] = split.data;
+  }
+  CountCorrections(outcome);
+  std::vector<uint8_t> storage;
+  auto header = ParseHeader(Joined(corrected[kHeaderPiece], &storage), nullptr);
+  if (!header.ok()) return done(DataLoss("{}: {}", name(), Message(header.status())));
+  if (header->identity != identity) return done(DataLoss("{}: the record there is another's", name()));
+  EncodedBlock block;
+  block.header = std::make_shared<const RecordHeader>(*std::move(header));
+  block.present = present;
+  for (uint32_t i = 0; i < kRunIds; ++i) {
+    if (!present.Has(i)) continue;
+    if (corrected[i].size() != block.header->runs[i].bytes) {
+      return done(DataLoss("{}: run {} has {} bytes here, its header says {}", name(), i, corrected[i].size(),
+                           block.header->runs[i].bytes));
+    }
+    block.runs[i] = corrected[i];
+  }
+  block.corrected = !outcome.clean();
+  block.owner = std::move(memory);
   done(std::move(block));
 }
 
@@ -122,7 +196,7 @@ void ArenaTier::ForgetImpl(const CopyPtr& copy, const Identity& /*identity*/) {
 }
 
 void ArenaTier::CopyInImpl(const RunBytes& source, const MutableRunBytes& target) const {
-  arena_->region().far() ? CopyStreaming(source, target) : CopyScattered(source, target);
+  CopyInto(arena_->region(), source, target);
 }
 
 absl::Status ArenaTier::SetCapacity(uint64_t bytes) {

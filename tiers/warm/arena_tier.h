@@ -5,8 +5,9 @@
 // precision, 270 for a nested one, and 8 more for each further page.
 //
 // Narrowing makes another copy that shares the runs that stay; the others are freed when the old copy's last holder
-// drops it. StoredBytes counts runs and header, each rounded up to its chunks; held_bytes counts the pieces whose
-// copies have all been forgotten (Forget) and are still held.
+// drops it. With a policy of error correction, parity lies behind each run and behind the header, and is made when a
+// draft is committed. StoredBytes counts runs and header, each rounded up to its chunks; held_bytes counts the pieces
+// whose copies have all been forgotten (Forget) and are still held.
 //
 // Threads, ownership and errors: as tiers/tier.h. DataLoss where a header in the arena no longer checks, or is
 // another's.
@@ -23,7 +24,7 @@ namespace firn {
 
 class ArenaTier final : public Tier {
  public:
-  ArenaTier(std::string name, std::unique_ptr<MemoryRegion> region);
+  ArenaTier(std::string name, std::unique_ptr<MemoryRegion> region, EccPolicy ecc = {});
   ~ArenaTier() override;
 
   // Grows the pool; see Arena::Populate. The pool is empty until this has been called.
@@ -39,6 +40,7 @@ class ArenaTier final : public Tier {
 
   bool persistent() const override { return false; }
   bool narrows_in_place() const override { return true; }
+  EccPolicy ecc() const override { return arena_->ecc(); }
   TierUsage Usage() const override { return arena_->Usage(); }
   absl::Status AuditForTest() const { return arena_->AuditForTest(); }
 
@@ -47,6 +49,7 @@ class ArenaTier final : public Tier {
   void CommitImpl(std::unique_ptr<Draft> draft, std::shared_ptr<const RecordHeader> header,
                   const CommitOptions& options, CommitDone done) override;
   void ReadImpl(CopyPtr copy, const Identity& identity, RunMask runs, ReadDone done) override;
+  void ReadCorrectedImpl(CopyPtr copy, const Identity& identity, RunMask runs, ReadDone done) override;
   absl::StatusOr<CopyPtr> NarrowImpl(const CopyPtr& copy, RunMask keep) override;
   void ForgetImpl(const CopyPtr& copy, const Identity& identity) override;
   void FlushImpl(FlushDone done) override { done(absl::OkStatus()); }

@@ -10,7 +10,7 @@ absl::StatusOr<std::unique_ptr<ArenaTier>> OpenWarmTier(const WarmTierOptions& o
                                                                                .bytes = options.capacity_bytes,
                                                                                .huge_pages = options.huge_pages,
                                                                                .numa_node = options.numa_node}));
-  return std::make_unique<ArenaTier>(options.name, std::move(region));
+  return std::make_unique<ArenaTier>(options.name, std::move(region), options.ecc);
 }
 
 absl::Status PopulateInSteps(ArenaTier* tier, uint64_t step_bytes,

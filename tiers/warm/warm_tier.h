@@ -19,6 +19,7 @@ struct WarmTierOptions {
   uint64_t capacity_bytes = 0;  // Rounded down to whole pages of the kind used.
   HugePages huge_pages = HugePages::kTransparent;
   std::optional<int> numa_node;
+  EccPolicy ecc = {};
 };
 
 absl::StatusOr<std::unique_ptr<ArenaTier>> OpenWarmTier(const WarmTierOptions& options);
