@@ -72,7 +72,9 @@ absl::StatusOr<std::vector<ColdTier::DraftExtent>> ColdTier::PlanDraft(const Rec
     base = base - plane;
     extents.push_back({stream, {plane, static_cast<uint32_t>(AlignUp(extent_header, kExtentAlignment))}, nullptr});
   }
-  uint64_t runs_at = AlignUp(extent_header + RecordHeaderBound(layout), kExtentAlignment);
+  uint64_t header = RecordHeaderBound(layout);
+  header += ParityBytes(options_.ecc.OfHeader(), header);
+  uint64_t runs_at = AlignUp(extent_header + header, kExtentAlignment);
   extents[0] = {Stream::kBase, {base, static_cast<uint32_t>(runs_at)}, nullptr};
   return extents;
 }
@@ -154,13 +156,14 @@ absl::StatusOr<std::unique_ptr<Draft>> ColdTier::ReserveImpl(const RecordLayout&
   FIRN_ASSIGN_OR_RETURN(std::vector<DraftExtent> extents, PlanDraft(layout));
   RunLengths lengths = LengthsOf(layout);
   uint64_t bytes = 0;
-  for (const DraftExtent& extent : extents) bytes += AlignUp(ExtentEnd(extent.shape, lengths), kIoAlignment);
+  for (const DraftExtent& extent : extents)
+    bytes += AlignUp(ExtentEnd(extent.shape, lengths, options_.ecc), kIoAlignment);
   FIRN_RETURN_IF_ERROR(Admit(layout.TotalBytes(), bytes));
   uint64_t cost = 0;
-  for (const DraftExtent& extent : extents) cost += staging_->CostOf(ExtentEnd(extent.shape, lengths));
+  for (const DraftExtent& extent : extents) cost += staging_->CostOf(ExtentEnd(extent.shape, lengths, options_.ecc));
   std::shared_ptr<void> turn = cost > staging_->budget_bytes() ? TakeLargeTurn() : nullptr;
   for (DraftExtent& extent : extents) {
-    uint64_t extent_bytes = ExtentEnd(extent.shape, lengths);
+    uint64_t extent_bytes = ExtentEnd(extent.shape, lengths, options_.ecc);
     if (turn != nullptr) {
       auto lease = ChunkPool::Lease::OnHeap(extent_bytes);
       extent.memory = {lease.get(), [lease, turn](ChunkPool::Lease*) {}};
@@ -208,6 +211,7 @@ void ColdTier::CommitImpl(std::unique_ptr<Draft> draft, std::shared_ptr<const Re
   note.expires_unix_ms = header->expires_unix_ms;
   note.digest = HeaderDigest(serialized);
   note.header_bytes = static_cast<uint32_t>(serialized.size());
+  note.ecc = options_.ecc;
   note.written = header->encoded;
   note.protect = options.protect & header->encoded;
   note.run_bytes = LengthsOf(cold.layout());
@@ -285,7 +289,7 @@ void ColdTier::LinkLocked(const ColdCopyPtr& copy, const std::vector<RowExtent>&
     copy->extents[i] = {segment->id, static_cast<uint32_t>(segment->slots.size())};
     segment->slots.push_back(copy);
     segment->slot_offsets.push_back(static_cast<uint32_t>(extents[i].place.offset / kExtentAlignment));
-    segment->live_bytes += AlignUp(ExtentEnd(extents[i].shape, note.run_bytes), kExtentAlignment);
+    segment->live_bytes += AlignUp(ExtentEnd(extents[i].shape, note.run_bytes, note.ecc), kExtentAlignment);
     ++segment->live_extents;
     runs |= extents[i].shape.runs;
   }
@@ -298,7 +302,7 @@ void ColdTier::UpdateStoredLocked(ColdCopy* copy) {
   uint64_t bytes = 0;
   for (size_t i = 0; i < kRecordExtentsMax; ++i) {
     if (copy->extents[i].segment == 0) continue;
-    bytes += AlignUp(ExtentEnd(copy->layout->extents[i], copy->layout->run_bytes), kExtentAlignment);
+    bytes += AlignUp(copy->layout->ExtentBytes(i), kExtentAlignment);
   }
   stored_bytes_ -= copy->StoredBytes();
   stored_bytes_ += bytes;
@@ -313,7 +317,7 @@ void ColdTier::UnlinkExtentLocked(ColdCopy* copy, size_t extent) {
   ColdCopyPtr& slot = segment->slots[copy->extents[extent].slot];
   if (slot.get() != copy) return;
   slot = nullptr;
-  segment->live_bytes -= AlignUp(ExtentEnd(copy->layout->extents[extent], copy->layout->run_bytes), kExtentAlignment);
+  segment->live_bytes -= AlignUp(copy->layout->ExtentBytes(extent), kExtentAlignment);
   --segment->live_extents;
 }
 

@@ -11,7 +11,8 @@ namespace {
 // Small segments; more room than asked for, since a log needs some of its own.
 class ColdHarness final : public TierHarness {
  public:
-  ColdHarness(uint64_t capacity_bytes, bool real) : rig_(2 * capacity_bytes + 32 * kMiB), pool_(2) {
+  ColdHarness(uint64_t capacity_bytes, bool real, EccPolicy ecc) : rig_(2 * capacity_bytes + 32 * kMiB), pool_(2) {
+    rig_.options.ecc = ecc;
     if (!real) {
       FIRN_CHECK(rig_.Open().ok());
       return;
@@ -49,11 +50,14 @@ class ColdHarness final : public TierHarness {
   std::unique_ptr<ColdTier> cold_;
 };
 
-TierKind Kind(const char* name, bool real) {
-  return {name, [real](uint64_t capacity) { return std::make_unique<ColdHarness>(capacity, real); }, true};
+TierKind Kind(const char* name, bool real, EccPolicy ecc = {}) {
+  return {name, [=](uint64_t capacity) { return std::make_unique<ColdHarness>(capacity, real, ecc); }, true};
 }
 
-INSTANTIATE_TEST_SUITE_P(Cold, TierConformance, testing::Values(Kind("Memory", false), Kind("Directory", true)),
+INSTANTIATE_TEST_SUITE_P(Cold, TierConformance,
+                         testing::Values(Kind("Memory", false), Kind("Directory", true),
+                                         Kind("Secded", false, EccPolicy::Uniform(EccCode::kSecded)),
+                                         Kind("Graded", false, EccPolicy::Graded(EccCode::kReedSolomon))),
                          TierKindName);
 
 }  // namespace

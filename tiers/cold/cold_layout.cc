@@ -35,6 +35,7 @@ std::vector<RowExtent> RowExtentsOf(const LogItem& item) {
 ColdLayout LayoutOf(const RecordNote& note, const std::vector<RowExtent>& extents) {
   ColdLayout layout;
   layout.run_bytes = note.run_bytes;
+  layout.ecc = note.ecc;
   layout.header_bytes = note.header_bytes;
   for (size_t i = 0; i < extents.size() && i < kRecordExtentsMax; ++i) layout.extents[i] = extents[i].shape;
   return layout;
@@ -51,11 +52,11 @@ uint64_t CrcOf(const MutableRunBytes& bytes, uint64_t seed) {
   return seed;
 }
 
-// Copies `runs` of an extent into memory of their own, laid out behind `runs_at`.
+// Copies runs of an extent into memory of their own, laid out as `target`, with room for their parity.
 std::shared_ptr<ChunkPool::Lease> CopyRuns(const ChunkPool::Lease& from, const ExtentShape& shape,
-                                           const ExtentShape& target, const RunLengths& lengths,
+                                           const ExtentShape& target, const RunLengths& lengths, EccPolicy ecc,
                                            std::shared_ptr<ChunkPool::Lease> into) {
-  if (into == nullptr) into = ChunkPool::Lease::OnHeap(ExtentEnd(target, lengths));
+  if (into == nullptr) into = ChunkPool::Lease::OnHeap(ExtentEnd(target, lengths, ecc));
   for (uint32_t i = 0; i < kRunIds; ++i) {
     if (!target.runs.Has(i) || !shape.runs.Has(i)) continue;
     CopyScattered(SpanAt(from, RunOffset(shape, lengths, i), lengths[i]),
@@ -90,10 +91,10 @@ void ColdTier::SplitProtected(std::vector<DraftExtent>* extents, const RunLength
   for (size_t i = 1; i < extents->size(); ++i) {
     DraftExtent& extent = (*extents)[i];
     if (!(extent.shape.runs & moving).Empty()) {
-      kept.memory = CopyRuns(*extent.memory, extent.shape, kept.shape, lengths, std::move(kept.memory));
+      kept.memory = CopyRuns(*extent.memory, extent.shape, kept.shape, lengths, options_.ecc, std::move(kept.memory));
       ExtentShape rest{extent.shape.runs - moving, extent.shape.runs_at};
       if (rest.runs.Empty()) continue;
-      extent.memory = CopyRuns(*extent.memory, extent.shape, rest, lengths, nullptr);
+      extent.memory = CopyRuns(*extent.memory, extent.shape, rest, lengths, options_.ecc, nullptr);
       extent.shape = rest;
     }
     out.push_back(std::move(extent));
@@ -114,25 +115,36 @@ LogExtent ColdTier::FinishExtent(DraftExtent extent, const RecordNote& note, Byt
   header.relocated = relocated;
   header.siblings.resize(header.has_record_header ? siblings : 0);
   header.note = note;
-  uint64_t front = header.header_bytes() + record_header.size();
+  const uint64_t header_parity = header.has_record_header ? ParityBytes(note.ecc.OfHeader(), record_header.size()) : 0;
+  uint64_t front = header.header_bytes() + record_header.size() + header_parity;
   if (front > extent.shape.runs_at) {
     // The bound of the record header was too low: it stays right, at the price of a copy.
     ExtentShape wider{extent.shape.runs, static_cast<uint32_t>(AlignUp(front, kExtentAlignment))};
-    extent.memory = CopyRuns(*extent.memory, extent.shape, wider, note.run_bytes, nullptr);
+    extent.memory = CopyRuns(*extent.memory, extent.shape, wider, note.run_bytes, note.ecc, nullptr);
     extent.shape = wider;
   }
   header.shape = extent.shape;
-  header.payload_bytes = ExtentEnd(extent.shape, note.run_bytes) - header.header_bytes();
+  header.payload_bytes = ExtentEnd(extent.shape, note.run_bytes, note.ecc) - header.header_bytes();
   const ChunkPool::Lease& memory = *extent.memory;
   uint64_t at = header.header_bytes();
-  if (header.has_record_header) CopyScattered(RunBytes(record_header), SpanAt(memory, at, record_header.size()));
-  at += record_header.size();
   // What is between the parts goes to the medium too.
-  for (uint32_t i = 0; i < kRunIds; ++i) {
-    if (!extent.shape.runs.Has(i)) continue;
-    uint64_t start = RunOffset(extent.shape, note.run_bytes, i);
+  auto go_to = [&](uint64_t start, uint64_t bytes) {
     ZeroSpan(SpanAt(memory, at, start - at));
-    at = start + note.run_bytes[i];
+    at = start + bytes;
+    return SpanAt(memory, start, bytes);
+  };
+  if (header.has_record_header) {
+    CopyScattered(RunBytes(record_header), go_to(header.record_header_at(), record_header.size()));
+    ComputeParity(note.ecc.OfHeader(), RunBytes(record_header), go_to(at, header_parity));
+  }
+  for (uint32_t i = 0; i < kRunIds; ++i) {
+    if (extent.shape.runs.Has(i)) go_to(RunOffset(extent.shape, note.run_bytes, i), note.run_bytes[i]);
+  }
+  for (uint32_t i = 0; i < kRunIds; ++i) {
+    if (!extent.shape.runs.Has(i) || note.ecc.OfRun(i) == EccCode::kNone || note.run_bytes[i] == 0) continue;
+    ComputeParity(note.ecc.OfRun(i), SpanAt(memory, RunOffset(extent.shape, note.run_bytes, i), note.run_bytes[i]),
+                  go_to(ParityOffset(extent.shape, note.run_bytes, note.ecc, i),
+                        ParityBytes(note.ecc.OfRun(i), note.run_bytes[i])));
   }
   header.payload_crc = CrcOf(SpanAt(memory, header.header_bytes(), header.payload_bytes), sequence);
   out.memory = std::move(extent.memory);

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/executor.h"
+#include "codecs/ecc/ecc.h"
 #include "tiers/cold/device/device.h"
 #include "tiers/cold_events.h"
 
@@ -37,6 +38,7 @@ struct ColdOptions {
   uint32_t waiting_reads_max = 4096;
   Executor* executor = nullptr;  // Not owned; its threads may block in file calls. Outlives the tier.
   const Clock* clock = nullptr;  // Not owned.
+  EccPolicy ecc = {};            // Of records written from now on.
   NoticeSink notice;
 };
 

@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "base/status.h"
-#include "tiers/cold/cold_items.h"
+#include "tiers/cold/cold_read_op.h"
 
 namespace firn {
 namespace {
@@ -21,45 +21,16 @@ std::vector<uint8_t> Gather(const MutableRunBytes& bytes) {
 
 }  // namespace
 
-// One extent, or the front of it, on its way in.
-struct ColdTier::ReadPart {
-  SegmentPtr segment;
-  ExtentPlace place;
-  ExtentShape shape;
-  bool base = false;
-  uint64_t needed_bytes = 0;  // From the extent's start.
-  uint64_t read_at = 0;       // In the file, aligned.
-  uint64_t read_bytes = 0;
-  uint64_t head = 0;  // Where the extent starts in the memory.
-  std::shared_ptr<ChunkPool::Lease> memory;
-  std::atomic<uint32_t> pieces_left{0};
-  std::mutex mu;
-  absl::Status status;  // Guarded by mu while pieces are left, as below.
-  uint64_t gapless_bytes = 0;
-  bool done = false;  // Read well; not to be read again.
-};
-
-struct ColdTier::ReadOp {
-  ColdCopyPtr copy;
-  Identity identity;
-  RunMask wanted;
-  ReadDone done;
-  uint64_t sequence = 0;
-  uint64_t digest = 0;
-  RunLengths lengths{};
-  uint32_t header_bytes = 0;
-  std::vector<std::unique_ptr<ReadPart>> parts;
-  std::atomic<uint32_t> parts_left{0};
-  int attempts = 0;
-  std::shared_ptr<const RecordHeader> header;
-  RunMask present;  // Of the parts that turned out well.
-};
-
 void ColdTier::ReadImpl(CopyPtr copy, const Identity& identity, RunMask runs, ReadDone done) {
+  BeginRead(std::move(copy), identity, runs, /*correct=*/false, std::move(done));
+}
+
+void ColdTier::BeginRead(CopyPtr copy, const Identity& identity, RunMask runs, bool correct, ReadDone done) {
   auto op = std::make_shared<ReadOp>();
   op->copy = std::static_pointer_cast<ColdCopy>(std::const_pointer_cast<Copy>(std::move(copy)));
   op->identity = identity;
   op->wanted = runs;
+  op->correct = correct;
   op->done = std::move(done);
   BeginTask();
   absl::Status status = PrepareRead(op.get());
@@ -88,6 +59,8 @@ absl::Status ColdTier::PrepareRead(ReadOp* op) {
   op->sequence = copy.sequence;
   op->digest = copy.digest;
   op->lengths = copy.layout->run_bytes;
+  op->ecc = copy.layout->ecc;
+  if (op->correct && !op->ecc.any()) return Unimplemented("tier {}: the copy has no error correction", name());
   op->header_bytes = copy.layout->header_bytes;
   for (size_t i = 0; i < kRecordExtentsMax; ++i) {
     const ExtentShape& shape = copy.layout->extents[i];
@@ -103,7 +76,12 @@ absl::Status ColdTier::PrepareRead(ReadOp* op) {
     part->base = base;
     part->needed_bytes = shape.runs_at;
     for (uint32_t run = 0; run < kRunIds; ++run) {
-      if (wanted.Has(run)) part->needed_bytes = RunOffset(shape, op->lengths, run) + op->lengths[run];
+      if (!wanted.Has(run)) continue;
+      bool parity = op->correct && ParityBytes(op->ecc.OfRun(run), op->lengths[run]) > 0;
+      uint64_t end =
+          parity ? ParityOffset(shape, op->lengths, op->ecc, run) + ParityBytes(op->ecc.OfRun(run), op->lengths[run])
+                 : RunOffset(shape, op->lengths, run) + op->lengths[run];
+      part->needed_bytes = std::max(part->needed_bytes, end);
     }
     part->read_at = AlignDown(part->place.offset, kIoAlignment);
     part->head = part->place.offset - part->read_at;
@@ -220,7 +198,9 @@ void ColdTier::JudgeRead(ReadOp* op, RunMask* lost, absl::Status* base_error) {
           Gather(SpanAt(*part->memory, part->head, std::min<uint64_t>(part->shape.runs_at, part->needed_bytes)));
       auto extent = ParseExtentHeader(front, part->segment->salt);
       if (!extent.ok()) {
-        damage = extent.status();
+        // Who the copy is for is in its record header and in the seeds of its checks as well.
+        damage = op->ecc.any() ? absl::OkStatus() : extent.status();
+        op->corrected |= op->ecc.any();
       } else if (extent->sequence != op->sequence || extent->place != part->place || extent->shape != part->shape ||
                  extent->note.digest != op->digest) {
         damage = DataLoss("segment {:08x} holds another extent at {}", part->place.segment, part->place.offset);
@@ -228,18 +208,8 @@ void ColdTier::JudgeRead(ReadOp* op, RunMask* lost, absl::Status* base_error) {
         *base_error =
             NotFound("tier {}: the copy is of another block", name());  // The caller's mistake; nothing is lost.
         continue;
-      } else if (part->base) {
-        ByteSpan rest = ByteSpan(front).subspan(extent->header_bytes());
-        auto header = ParseHeader(rest, nullptr);
-        if (!header.ok()) {
-          damage = header.status();
-        } else if (HeaderDigest(rest.first(op->header_bytes)) != op->digest || header->identity != op->identity) {
-          damage = DataLoss("segment {:08x}: the record header at {} is not the one that was written",
-                            part->place.segment, part->place.offset);
-        } else {
-          op->header = std::make_shared<RecordHeader>(*std::move(header));
-        }
       }
+      if (part->base && damage.ok()) damage = TakeRecordHeader(op, *part, front, extent.ok() ? &*extent : nullptr);
     }
     if (damage.ok()) {
       op->present |= part->shape.runs & op->wanted;
@@ -297,6 +267,8 @@ void ColdTier::FinishRead(const std::shared_ptr<ReadOp>& op) {
     memory->push_back(part->memory);
   }
   block.owner = std::move(memory);
+  if (op->correct) CorrectRuns(op.get(), &block);
+  block.corrected = op->corrected;
   op->parts.clear();
   op->done(std::move(block));
   EndTask();

@@ -192,13 +192,13 @@ void ColdTier::OnVictimFooter(std::shared_ptr<ReclaimJob> job) {
   uint64_t kept_bytes = 0;
   for (size_t i = 0; i < live.size() && events != nullptr; ++i) {
     verdicts[i] = events->JudgeReclaim(live[i].note.identity, live[i].shape.runs);
-    if (verdicts[i] == ReclaimVerdict::kKeep) kept_bytes += ExtentEnd(live[i].shape, live[i].note.run_bytes);
+    if (verdicts[i] == ReclaimVerdict::kKeep) kept_bytes += live[i].extent_bytes();
   }
   if (kept_bytes > budget) return SpareVictim(job);
   budget -= kept_bytes;
   std::vector<ExtentHeader> drop;
   for (size_t i = 0; i < live.size(); ++i) {
-    uint64_t bytes = ExtentEnd(live[i].shape, live[i].note.run_bytes);
+    uint64_t bytes = live[i].extent_bytes();
     bool stays = verdicts[i] == ReclaimVerdict::kKeep || (verdicts[i] == ReclaimVerdict::kRelocate && bytes <= budget);
     if (stays && verdicts[i] == ReclaimVerdict::kRelocate) budget -= bytes;
     bool whole = verdicts[i] == ReclaimVerdict::kKeep;

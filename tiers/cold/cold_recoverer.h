@@ -93,13 +93,13 @@ class ColdTier::Recoverer {
     ++report_.duplicates;
     if (version > winner->second) winner->second = version;
   }
-  bool PlaceExists(const RowExtent& extent, const RunLengths& lengths) {
+  bool PlaceExists(const RowExtent& extent, const RecordNote& note) {
     if (extent.place.segment != last_id_ || last_segment_ == nullptr) {
       last_id_ = extent.place.segment;
       last_segment_ = tier_.segments_->Find(last_id_);
     }
     return last_segment_ != nullptr &&
-           extent.place.offset + ExtentEnd(extent.shape, lengths) <= last_segment_->file->size();
+           extent.place.offset + ExtentEnd(extent.shape, note.run_bytes, note.ecc) <= last_segment_->file->size();
   }
   void MaybeApply() {
     if (batch_.bytes() > kRecoveryBatchBytesMax) tier_.ApplyBatch(std::exchange(batch_, IndexBatch()));

@@ -59,7 +59,7 @@ void ColdTier::RelocateNext(const std::shared_ptr<ReclaimJob>& job) {
     job->relocate.pop_front();
     uint64_t from = AlignDown(header.place.offset, kIoAlignment);
     uint64_t head = header.place.offset - from;
-    uint64_t bytes = AlignUp(head + ExtentEnd(header.shape, header.note.run_bytes), kIoAlignment);
+    uint64_t bytes = AlignUp(head + header.extent_bytes(), kIoAlignment);
     auto memory = ChunkPool::Lease::OnHeap(bytes);
     ++job->in_flight;
     BeginTask();
@@ -78,13 +78,19 @@ void ColdTier::RelocateNext(const std::shared_ptr<ReclaimJob>& job) {
 
 void ColdTier::OnRelocationRead(const std::shared_ptr<ReclaimJob>& job, ExtentHeader header, RunMask dropped,
                                 std::shared_ptr<ChunkPool::Lease> memory, uint64_t head, IoResult result) {
-  ByteSpan extent = ByteSpan(memory->pieces()[0]).subspan(head, ExtentEnd(header.shape, header.note.run_bytes));
+  MutableByteSpan bytes = memory->pieces()[0].subspan(head, header.extent_bytes());
+  ByteSpan extent = bytes;
   auto stored = result.bytes >= head + extent.size()
                     ? ParseExtentHeader(extent, job->victim->salt)
                     : absl::StatusOr<ExtentHeader>(DataLoss("the extent could not be read"));
   bool good = result.status.ok() && stored.ok() && stored->sequence == header.sequence &&
               stored->shape == header.shape &&
               Crc64(extent.subspan(stored->header_bytes()), stored->sequence) == stored->payload_crc;
+  if (!good && result.status.ok() && result.bytes >= head + extent.size() &&
+      MendExtent(header, job->victim->salt, bytes)) {
+    stored = header;
+    good = true;
+  }
   ColdCopyPtr copy;
   size_t index = 0;
   size_t siblings = 0;
@@ -101,10 +107,11 @@ void ColdTier::OnRelocationRead(const std::shared_ptr<ReclaimJob>& job, ExtentHe
   }
   RecordNote note = Without(stored->note, dropped);
   ByteSpan record_header;
-  if (stored->has_record_header) record_header = extent.subspan(stored->header_bytes(), note.header_bytes);
-  ExtentShape shape{stored->shape.runs - dropped,
-                    static_cast<uint32_t>(AlignUp(kExtentHeaderBytesMax + record_header.size(), kExtentAlignment))};
-  DraftExtent moved{stored->stream, shape, ChunkPool::Lease::OnHeap(ExtentEnd(shape, note.run_bytes))};
+  if (stored->has_record_header) record_header = extent.subspan(stored->record_header_at(), note.header_bytes);
+  uint64_t front = kExtentHeaderBytesMax + record_header.size() +
+                   (record_header.empty() ? 0 : ParityBytes(note.ecc.OfHeader(), record_header.size()));
+  ExtentShape shape{stored->shape.runs - dropped, static_cast<uint32_t>(AlignUp(front, kExtentAlignment))};
+  DraftExtent moved{stored->stream, shape, ChunkPool::Lease::OnHeap(ExtentEnd(shape, note.run_bytes, note.ecc))};
   for (uint32_t i = 0; i < kRunIds; ++i) {
     if (!shape.runs.Has(i)) continue;
     CopyScattered(RunBytes(extent.subspan(RunOffset(stored->shape, stored->note.run_bytes, i), note.run_bytes[i])),
@@ -152,7 +159,7 @@ void ColdTier::RelocateItem::Settled(ColdTier* tier, SettleContext* context) {
     copy->extents[index] = {segment->id, static_cast<uint32_t>(segment->slots.size())};
     segment->slots.push_back(copy);
     segment->slot_offsets.push_back(static_cast<uint32_t>(header.place.offset / kExtentAlignment));
-    segment->live_bytes += AlignUp(ExtentEnd(header.shape, header.note.run_bytes), kExtentAlignment);
+    segment->live_bytes += AlignUp(header.extent_bytes(), kExtentAlignment);
     ++segment->live_extents;
     copy->runs = (copy->Runs() - dropped).bits();
     tier->UpdateStoredLocked(copy.get());

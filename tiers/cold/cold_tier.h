@@ -62,6 +62,7 @@ class ColdTier final : public Tier, private LogSink {
   void Close(FlushDone done);
 
   bool persistent() const override { return true; }
+  EccPolicy ecc() const override { return options_.ecc; }
   bool narrows_in_place() const override { return false; }
   TierUsage Usage() const override;
   ColdHealth Health() const;
@@ -77,6 +78,7 @@ class ColdTier final : public Tier, private LogSink {
   void CommitImpl(std::unique_ptr<Draft> draft, std::shared_ptr<const RecordHeader> header,
                   const CommitOptions& options, CommitDone done) override;
   void ReadImpl(CopyPtr copy, const Identity& identity, RunMask runs, ReadDone done) override;
+  void ReadCorrectedImpl(CopyPtr copy, const Identity& identity, RunMask runs, ReadDone done) override;
   absl::StatusOr<CopyPtr> NarrowImpl(const CopyPtr& copy, RunMask keep) override;
   void ForgetImpl(const CopyPtr& copy, const Identity& identity) override;
   void FlushImpl(FlushDone done) override;
@@ -147,6 +149,7 @@ class ColdTier final : public Tier, private LogSink {
   void Withdraw(const LogItem& item, SettleContext* context);
 
   // --- Reading (cold_read.cc)
+  void BeginRead(CopyPtr copy, const Identity& identity, RunMask runs, bool correct, ReadDone done);
   absl::Status PrepareRead(ReadOp* op);
   bool StartRead(const std::shared_ptr<ReadOp>& op);  // False: no memory now.
   void IssueReads(const std::shared_ptr<ReadOp>& op);
@@ -154,6 +157,10 @@ class ColdTier final : public Tier, private LogSink {
   void FailWaitingReads();
   void FinishRead(const std::shared_ptr<ReadOp>& op);
   void JudgeRead(ReadOp* op, RunMask* lost, absl::Status* base_error);
+  absl::Status TakeRecordHeader(ReadOp* op, const ReadPart& part, ByteSpan front, const ExtentHeader* extent);
+  void CorrectRuns(ReadOp* op, EncodedBlock* block);
+  // Puts a whole extent right whose header is known; says whether it is what was written now.
+  bool MendExtent(const ExtentHeader& header, uint64_t salt, MutableByteSpan extent);
   void CountReadFailure(const ColdCopyPtr& copy, const Identity& identity);
   // Runs of a copy turned out damaged or missing.
   void LoseRuns(const ColdCopyPtr& copy, const Identity& identity, RunMask lost);

@@ -18,14 +18,16 @@ namespace firn {
 
 struct ColdLayout {
   RunLengths run_bytes{};
+  EccPolicy ecc;
   uint32_t header_bytes = 0;                             // Of the serialized record header.
   std::array<ExtentShape, kRecordExtentsMax> extents{};  // The one with the record header first.
   bool operator==(const ColdLayout&) const = default;
+  uint64_t ExtentBytes(size_t extent) const { return ExtentEnd(extents[extent], run_bytes, ecc); }
 
   template <typename H>
   friend H AbslHashValue(H h, const ColdLayout& layout) {
     for (const ExtentShape& shape : layout.extents) h = H::combine(std::move(h), shape.runs.bits(), shape.runs_at);
-    return H::combine(std::move(h), layout.run_bytes, layout.header_bytes);
+    return H::combine(std::move(h), layout.run_bytes, layout.header_bytes, layout.ecc.Packed());
   }
 };
 

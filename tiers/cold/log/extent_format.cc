@@ -63,7 +63,8 @@ void WriteRecordPart(ByteWriter* writer, const ExtentHeader& header) {
   writer->Write<uint16_t>(note.written.bits());
   writer->Write<uint16_t>(note.protect.bits());
   for (const ClassPair& c : note.classes) WriteClass(writer, c);
-  writer->WriteZeros(8);
+  writer->Write<uint8_t>(note.ecc.Packed());
+  writer->WriteZeros(7);
   for (uint32_t i = 0; i < kRunIds; ++i) {
     if (note.written.Has(i)) writer->Write<uint32_t>(note.run_bytes[i]);
   }
@@ -100,7 +101,10 @@ absl::Status ReadRecordPart(ByteReader* reader, ExtentHeader* header) {
     known &= ReadClass(reader, &c.k);
     known &= ReadClass(reader, &c.v);
   }
-  reader->Skip(8);
+  auto ecc = EccPolicy::Unpack(reader->Read<uint8_t>());
+  if (ecc.ok()) note.ecc = *ecc;
+  known &= ecc.ok();
+  reader->Skip(7);
   known &= (flags & ~(kHasParent | kHasRecordHeader | kRelocated)) == 0 && siblings < kRecordExtentsMax;
   if (!reader->ok() || !known || !RunMask::All().Contains(note.written | note.protect) ||
       !note.written.Contains(header->shape.runs) || note.header_bytes > kRecordHeaderBytesMax) {
@@ -117,8 +121,9 @@ absl::Status ReadRecordPart(ByteReader* reader, ExtentHeader* header) {
     place.offset = reader->Read<uint64_t>();
     header->siblings.push_back(place);
   }
-  uint64_t runs_end = ExtentEnd(header->shape, note.run_bytes);
-  uint64_t front = header->header_bytes() + (header->has_record_header ? note.header_bytes : 0);
+  uint64_t runs_end = ExtentEnd(header->shape, note.run_bytes, note.ecc);
+  uint64_t front = header->header_bytes();
+  if (header->has_record_header) front += note.header_bytes + ParityBytes(note.ecc.OfHeader(), note.header_bytes);
   if (header->shape.runs_at < front || runs_end != header->extent_bytes()) {
     return DataLoss("extent header: runs from {} to {} do not fit its {} bytes", header->shape.runs_at, runs_end,
                     header->extent_bytes());
@@ -137,7 +142,9 @@ uint64_t RunOffset(const ExtentShape& shape, const RunLengths& lengths, uint32_t
   return at;
 }
 
-uint64_t ExtentEnd(const ExtentShape& shape, const RunLengths& lengths) {
+namespace {
+
+uint64_t RunsEnd(const ExtentShape& shape, const RunLengths& lengths) {
   uint64_t at = shape.runs_at;
   uint64_t end = at;
   for (uint32_t i = 0; i < kRunIds; ++i) {
@@ -146,6 +153,40 @@ uint64_t ExtentEnd(const ExtentShape& shape, const RunLengths& lengths) {
     at = AlignUp(end, kExtentAlignment);
   }
   return end;
+}
+
+// The end of the parity of the runs before `run_index`.
+uint64_t ParityEnd(const ExtentShape& shape, const RunLengths& lengths, EccPolicy ecc, uint32_t run_index) {
+  uint64_t end = RunsEnd(shape, lengths);
+  for (uint32_t i = 0; i < run_index; ++i) {
+    if (!shape.runs.Has(i)) continue;
+    uint64_t bytes = ParityBytes(ecc.OfRun(i), lengths[i]);
+    if (bytes > 0) end = AlignUp(end, kParityAlignment) + bytes;
+  }
+  return end;
+}
+
+}  // namespace
+
+uint64_t ParityOffset(const ExtentShape& shape, const RunLengths& lengths, EccPolicy ecc, uint32_t run_index) {
+  FIRN_CHECK(shape.runs.Has(run_index));
+  return AlignUp(ParityEnd(shape, lengths, ecc, run_index), kParityAlignment);
+}
+
+uint64_t ExtentEnd(const ExtentShape& shape, const RunLengths& lengths, EccPolicy ecc) {
+  return ParityEnd(shape, lengths, ecc, kRunIds);
+}
+
+uint64_t ProtectedHeaderOffset(const ExtentShape& shape, uint32_t header_bytes, EccPolicy ecc) {
+  uint64_t bytes = header_bytes + ParityBytes(ecc.OfHeader(), header_bytes);
+  FIRN_CHECK(bytes <= shape.runs_at);
+  return shape.runs_at - bytes;
+}
+
+uint64_t ExtentHeader::record_header_at() const {
+  FIRN_CHECK(has_record_header);
+  return note.ecc.OfHeader() == EccCode::kNone ? header_bytes()
+                                               : ProtectedHeaderOffset(shape, note.header_bytes, note.ecc);
 }
 
 ClassPair RecordNote::ClassOf(RunMask present) const {

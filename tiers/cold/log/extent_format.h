@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
 #include "base/digest.h"
+#include "codecs/ecc/ecc.h"
 #include "codecs/record.h"
 #include "codecs/types.h"
 #include "tiers/cold/device/device.h"
@@ -25,6 +26,7 @@ namespace firn {
 inline constexpr uint64_t kSegmentHeaderBytes = kIoAlignment;
 inline constexpr uint64_t kTrailerBytes = kIoAlignment;
 inline constexpr uint64_t kExtentAlignment = 64;  // Of extents in a shared block, and of runs in an extent.
+inline constexpr uint64_t kParityAlignment = 8;
 inline constexpr uint64_t kExtentHeaderBytesMax = 512;
 inline constexpr uint32_t kRecordExtentsMax = 4;
 
@@ -49,7 +51,8 @@ struct ExtentPlace {
   bool operator==(const ExtentPlace&) const = default;
 };
 
-// Which runs an extent holds, and where the first one starts; the others follow, each aligned to kExtentAlignment.
+// Which runs an extent holds, and where the first one starts; the others follow, each aligned to kExtentAlignment, and
+// behind the last one the parity of those that have some, each aligned to kParityAlignment: reads do not pass it.
 struct ExtentShape {
   RunMask runs;
   uint32_t runs_at = 0;
@@ -57,7 +60,11 @@ struct ExtentShape {
 };
 using RunLengths = std::array<uint32_t, kRunIds>;
 uint64_t RunOffset(const ExtentShape& shape, const RunLengths& lengths, uint32_t run_index);
-uint64_t ExtentEnd(const ExtentShape& shape, const RunLengths& lengths);
+uint64_t ParityOffset(const ExtentShape& shape, const RunLengths& lengths, EccPolicy ecc, uint32_t run_index);
+uint64_t ExtentEnd(const ExtentShape& shape, const RunLengths& lengths, EccPolicy ecc);
+// Where a record header of `header_bytes` lies that has parity: the two end where the runs start, so that they are
+// found whatever became of the extent's header.
+uint64_t ProtectedHeaderOffset(const ExtentShape& shape, uint32_t header_bytes, EccPolicy ecc);
 
 // What every extent of a record says about the whole record.
 struct RecordNote {
@@ -72,6 +79,7 @@ struct RecordNote {
   RunMask protect;
   RunLengths run_bytes{};              // Of the runs in `written`.
   std::array<ClassPair, 3> classes{};  // With everything, without p8, without p4 and p8.
+  EccPolicy ecc;                       // What its header and its runs are protected with.
   bool operator==(const RecordNote&) const = default;
 
   // The class of what is left when only `present` runs are.
@@ -93,6 +101,8 @@ struct ExtentHeader {
   RecordNote note;
 
   uint64_t header_bytes() const;  // Serialized.
+  // Of the record's header, where this extent has it.
+  uint64_t record_header_at() const;
   uint64_t extent_bytes() const { return header_bytes() + payload_bytes; }
 };
 

@@ -1,0 +1,95 @@
+// Reading in spite of damage: record headers and runs put right by the parity that lies beside them.
+#include <algorithm>
+#include <utility>
+
+#include "base/checksum.h"
+#include "base/status.h"
+#include "tiers/cold/cold_read_op.h"
+
+namespace firn {
+
+void ColdTier::ReadCorrectedImpl(CopyPtr copy, const Identity& identity, RunMask runs, ReadDone done) {
+  BeginRead(std::move(copy), identity, runs, /*correct=*/true, std::move(done));
+}
+
+// The record header in the front of the base extent, whose own header is null where it is damaged. What error
+// correction makes of it is believed only with the digest that the index keeps.
+absl::Status ColdTier::TakeRecordHeader(ReadOp* op, const ReadPart& part, ByteSpan front, const ExtentHeader* extent) {
+  const EccCode code = op->ecc.OfHeader();
+  if (extent == nullptr && code == EccCode::kNone) {
+    return DataLoss("segment {:08x}: the extent header at {} is damaged", part.place.segment, part.place.offset);
+  }
+  uint64_t at =
+      extent != nullptr ? extent->record_header_at() : ProtectedHeaderOffset(part.shape, op->header_bytes, op->ecc);
+  auto take = [&](ByteSpan bytes) -> absl::Status {
+    FIRN_ASSIGN_OR_RETURN(RecordHeader header, ParseHeader(bytes, nullptr));
+    if (HeaderDigest(bytes) != op->digest || header.identity != op->identity) {
+      return DataLoss("segment {:08x}: the record header at {} is not the one that was written", part.place.segment,
+                      part.place.offset);
+    }
+    op->header = std::make_shared<RecordHeader>(std::move(header));
+    return absl::OkStatus();
+  };
+  absl::Status status = take(front.subspan(at, op->header_bytes));
+  if (code == EccCode::kNone || (status.ok() && !op->correct)) return status;
+  ByteSpan stored = front.subspan(at, op->header_bytes + ParityBytes(code, op->header_bytes));
+  std::vector<uint8_t> mended(stored.begin(), stored.end());
+  MutableByteSpan all(mended);
+  EccOutcome outcome = CorrectInPlace(code, MutableRunBytes(all.first(op->header_bytes)),
+                                      MutableRunBytes(all.subspan(op->header_bytes)));
+  if (outcome.clean()) return status;
+  CountCorrections(outcome);
+  op->corrected = true;
+  return take(all.first(op->header_bytes));
+}
+
+// Puts what parity makes of each run in the place of what was read.
+void ColdTier::CorrectRuns(ReadOp* op, EncodedBlock* block) {
+  auto memory = std::make_shared<std::pair<std::vector<std::vector<uint8_t>>, std::shared_ptr<const void>>>();
+  memory->second = block->owner;
+  EccOutcome outcome;
+  for (const auto& part : op->parts) {
+    for (uint32_t i = 0; i < kRunIds; ++i) {
+      const EccCode code = op->ecc.OfRun(i);
+      const uint64_t bytes = op->lengths[i], parity_bytes = ParityBytes(code, bytes);
+      if (!block->present.Has(i) || !part->shape.runs.Has(i) || parity_bytes == 0) continue;
+      std::vector<uint8_t>& own = memory->first.emplace_back(bytes + parity_bytes);
+      MutableRunBytes data{MutableByteSpan(own).first(bytes)}, parity{MutableByteSpan(own).subspan(bytes)};
+      CopyScattered(block->runs[i], data);
+      uint64_t at = part->head + ParityOffset(part->shape, op->lengths, op->ecc, i);
+      CopyScattered(SpanAt(*part->memory, at, parity_bytes), parity);
+      outcome += CorrectInPlace(code, data, parity);
+      block->runs[i] = data;
+    }
+  }
+  CountCorrections(outcome);
+  op->corrected |= !outcome.clean();
+  block->owner = std::move(memory);
+}
+
+bool ColdTier::MendExtent(const ExtentHeader& header, uint64_t salt, MutableByteSpan extent) {
+  const RecordNote& note = header.note;
+  if (header.kind != ExtentKind::kRecord || !note.ecc.any()) return false;
+  std::vector<uint8_t> front = SerializeExtentHeader(header, salt);
+  std::copy(front.begin(), front.end(), extent.begin());
+  EccOutcome outcome;
+  auto correct = [&](EccCode code, uint64_t at, uint64_t bytes, uint64_t parity_at) {
+    const uint64_t parity_bytes = ParityBytes(code, bytes);
+    if (parity_bytes == 0) return;
+    outcome += CorrectInPlace(code, MutableRunBytes(extent.subspan(at, bytes)),
+                              MutableRunBytes(extent.subspan(parity_at, parity_bytes)));
+  };
+  if (header.has_record_header) {
+    uint64_t at = header.record_header_at();
+    correct(note.ecc.OfHeader(), at, note.header_bytes, at + note.header_bytes);
+  }
+  for (uint32_t i = 0; i < kRunIds; ++i) {
+    if (!header.shape.runs.Has(i)) continue;
+    correct(note.ecc.OfRun(i), RunOffset(header.shape, note.run_bytes, i), note.run_bytes[i],
+            ParityOffset(header.shape, note.run_bytes, note.ecc, i));
+  }
+  CountCorrections(outcome);
+  return Crc64(extent.subspan(header.header_bytes()), header.sequence) == header.payload_crc;
+}
+
+}  // namespace firn
