@@ -21,7 +21,8 @@ namespace firn {
 
 // An empty one, on `device` and an index in memory.
 inline std::unique_ptr<ColdTier> MakeColdTier(const std::string& name, uint64_t bytes, Executor* executor,
-                                              std::unique_ptr<BlockDevice> device, const Clock* clock = Clock::Real()) {
+                                              std::unique_ptr<BlockDevice> device, const Clock* clock = Clock::Real(),
+                                              EccPolicy ecc = {}) {
   ColdOptions options;
   options.name = name;
   options.capacity_bytes = bytes;
@@ -30,6 +31,7 @@ inline std::unique_ptr<ColdTier> MakeColdTier(const std::string& name, uint64_t 
   options.staging_bytes = options.read_bytes = 16 * kMiB;
   options.executor = executor;
   options.clock = clock;
+  options.ecc = ecc;
   ColdRecovery nothing{.on_copy = [](RecoveredCopy) {}, .on_fact = [](RecoveredFact) {}};
   ColdRecoveryReport report;
   auto tier = ColdTier::Open(options, std::move(device), std::make_unique<MemoryIndex>(), nothing, &report);

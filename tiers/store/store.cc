@@ -265,6 +265,13 @@ StoreStats StoreImpl::Stats() const {
     tier.evictions = state.evictions;
     tier.evictor_found_nothing = state.found_nothing;
     tier.recent_broken = state.recent_broken;
+    tier.damaged_reads = state.damaged_reads;
+    tier.mended = state.mended;
+    tier.damage_degraded = state.damage_degraded;
+    tier.damage_withdrawn = state.damage_withdrawn;
+    tier.scrubbed_copies = state.scrubbed_copies;
+    tier.scrubbed_bytes = state.scrubbed_bytes;
+    tier.scrub_findings = state.scrub_findings;
     std::copy(state.by_class.begin(), state.by_class.end(), tier.blocks_by_class);
     out.tiers.push_back(std::move(tier));
   }
@@ -278,6 +285,7 @@ StoreStats StoreImpl::Stats() const {
   out.puts_in_flight = puts_.size();
   out.moves_in_flight = moves_in_flight_;
   out.events_lost = events_.lost();
+  AddScrubStatsLocked(&out);
   return out;
 }
 

@@ -66,6 +66,8 @@ struct StoreOptions {
   uint64_t artifacts_bytes_max = uint64_t{64} << 20;  // Of all, and 1/16 of the persistent tier's capacity.
   uint32_t namespaces_max = 1024;                     // Of all tenants; each takes about 9 KiB of a persistent tier.
   uint32_t events_kept = 1 << 16;                     // Length of the Watch ring.
+  uint64_t scrub_bytes_per_second = 0;                // What scrubbing reads; 0: none but what Scrub asks for.
+  int64_t scrub_interval_ms = 3'600'000;              // From the start of one pass to the start of the next, at least.
   bool promote_on_get = true;                         // A get from below the hot tier schedules a promotion.
 };
 
@@ -309,6 +311,9 @@ class Store : public ColdEvents {
   virtual void WhenEvents(uint64_t after, Task wake) = 0;
   // Recounts everything that has a counter. Expensive: for `firn verify` and tests.
   virtual AuditReport Audit() const = 0;
+  // Verifies every copy of the tiers below the GPUs, from the front, and heals what is damaged; `done` hears what was
+  // found. 0 bytes a second: as fast as it goes. Calls that come while a pass runs begin it again and share its answer.
+  virtual void Scrub(uint64_t bytes_per_second, absl::AnyInvocable<void(absl::StatusOr<ScrubReport>)> done) = 0;
   virtual size_t tier_count() const = 0;
   virtual const TierConfig& tier(uint8_t index) const = 0;
 };

@@ -231,7 +231,7 @@ void StoreImpl::ServeWaitingMoves() {
     }
   }
   for (auto& [asked, done] : starting) {
-    RunAskedMoveOnce(asked, [this, asked, done = std::move(done)](absl::StatusOr<ClassPair> moved) mutable {
+    RunAskedMoveOnce(asked, [this, asked = asked, done = std::move(done)](absl::StatusOr<ClassPair> moved) mutable {
       {
         std::lock_guard lock(mu_);
         TierState& tier = tiers_[asked.to];

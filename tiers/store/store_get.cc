@@ -25,8 +25,9 @@ struct ReadFlight {
   uint8_t tier = 0;
   CopyPtr copy;
   RunMask runs;
-  ClassPair held;       // What the copy was held to serve.
-  bool shared = false;  // Listed in flights_.
+  ClassPair held;          // What the copy was held to serve.
+  bool shared = false;     // Listed in flights_.
+  bool corrected = false;  // Read again with error correction.
   std::vector<std::shared_ptr<GetContext>> waiters;
 };
 
@@ -171,6 +172,11 @@ void StoreImpl::StartGet(std::shared_ptr<GetContext> context) {
 void StoreImpl::OnBlockRead(std::shared_ptr<ReadFlight> flight, absl::StatusOr<EncodedBlock> block) {
   RunMask intact;
   if (block.ok()) intact = IntactRuns(*block);
+  bool damaged =
+      block.ok() ? !intact.Contains(flight->runs & block->header->encoded) : absl::IsDataLoss(block.status());
+  if (damaged && !flight->corrected && options_.tiers[flight->tier].tier->ecc().any()) {
+    return CorrectRead(std::move(flight), std::move(block));
+  }
   std::vector<std::shared_ptr<GetContext>> waiters;
   {
     std::lock_guard lock(mu_);
@@ -180,7 +186,7 @@ void StoreImpl::OnBlockRead(std::shared_ptr<ReadFlight> flight, absl::StatusOr<E
   if (!block.ok()) {
     // What is missing or does not check is withdrawn; a passing fault of the medium takes nothing away.
     if (block.status().code() == absl::StatusCode::kDataLoss || block.status().code() == absl::StatusCode::kNotFound) {
-      HandleDamage(flight->entry, flight->identity, flight->tier, flight->copy, {});
+      OnDamage(flight->entry, flight->identity, flight->tier, flight->copy, {});
     }
     for (auto& waiter : waiters) {
       waiter->tried |= static_cast<uint16_t>(1u << flight->tier);
@@ -190,9 +196,28 @@ void StoreImpl::OnBlockRead(std::shared_ptr<ReadFlight> flight, absl::StatusOr<E
     return;
   }
   RunMask missing = (flight->runs & block->header->encoded) - intact;
-  if (!missing.Empty()) HandleDamage(flight->entry, flight->identity, flight->tier, flight->copy, intact);
+  if (!missing.Empty() || block->corrected) {
+    OnDamage(flight->entry, flight->identity, flight->tier, flight->copy, intact);
+  }
   for (auto& waiter : waiters) ServeGet(waiter, *flight, *block, intact);
   if (missing.Empty()) MaybePromote(*flight, *block);
+}
+
+void StoreImpl::CorrectRead(std::shared_ptr<ReadFlight> flight, absl::StatusOr<EncodedBlock> block) {
+  flight->corrected = true;
+  Tier* tier = options_.tiers[flight->tier].tier.get();
+  CopyPtr copy = flight->copy;
+  Identity identity = flight->identity;
+  RunMask runs = flight->runs;
+  tier->ReadCorrected(
+      std::move(copy), identity, runs,
+      [this, flight = std::move(flight), block = std::move(block)](absl::StatusOr<EncodedBlock> corrected) mutable {
+        // Without a code of its own the copy is what it was.
+        if (absl::IsUnimplemented(corrected.status())) corrected = std::move(block);
+        options_.executor->Post([this, flight = std::move(flight), corrected = std::move(corrected)]() mutable {
+          OnBlockRead(std::move(flight), std::move(corrected));
+        });
+      });
 }
 
 void StoreImpl::EndLateGets() {

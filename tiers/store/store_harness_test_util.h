@@ -36,6 +36,7 @@ struct HarnessOptions {
   bool hot_is_int8 = false;     // A chain whose first tier re-codes what is put.
   uint32_t moves_in_flight_max = 8;
   uint64_t artifacts_bytes_max = 1 << 20;
+  bool promote_on_get = true;
   Executor* executor = nullptr;  // Null: the harness's own manual one.
   // Makes a tier instead of a fake one: of (name, capacity, persistent).
   std::function<std::unique_ptr<Tier>(const std::string&, uint64_t, bool)> make_tier = nullptr;
@@ -49,6 +50,7 @@ class StoreHarness {
     store_options.executor = executor_;
     store_options.clock = &clock;
     store_options.moves_in_flight_max = options.moves_in_flight_max;
+    store_options.promote_on_get = options.promote_on_get;
     store_options.artifacts_bytes_max = options.artifacts_bytes_max;
     auto add = [&](const char* name, uint64_t bytes, PrecisionClass precision, PrecisionClass least, bool persistent) {
       TierConfig config;

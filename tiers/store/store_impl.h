@@ -107,6 +107,7 @@ struct Move {
   EncodedBlock block;  // The source's bytes, once read; its header alone where its tier re-codes.
   std::optional<TierRecoder::Recoded> recoded;
   bool by_hand = false;  // Its tier cannot re-code it.
+  bool repair = false;   // Writes `block` anew where it is.
   EncodeSpec spec;
   Done done;
 };
@@ -180,6 +181,7 @@ class StoreImpl final : public Store, public PolicyView {
   std::vector<BlockEvent> Events(uint64_t after, size_t limit, bool* gap) const override;
   void WhenEvents(uint64_t after, Task wake) override;
   AuditReport Audit() const override;
+  void Scrub(uint64_t bytes_per_second, absl::AnyInvocable<void(absl::StatusOr<ScrubReport>)> done) override;
   size_t tier_count() const override { return options_.tiers.size(); }
   const TierConfig& tier(uint8_t index) const override { return options_.tiers[index]; }
 
@@ -245,7 +247,8 @@ class StoreImpl final : public Store, public PolicyView {
   };
   struct TierState {
     uint64_t hits = 0, demotions_in = 0, demotion_failures = 0, promotions_in = 0, degrades = 0, degraded_bytes = 0,
-             evictions = 0, found_nothing = 0, recent_broken = 0;
+             evictions = 0, found_nothing = 0, recent_broken = 0, damaged_reads = 0, mended = 0, damage_degraded = 0,
+             damage_withdrawn = 0, scrubbed_copies = 0, scrubbed_bytes = 0, scrub_findings = 0;
     LatencyHistogram demotion_latency;
     std::array<uint64_t, 17> by_class{};
     uint64_t recent_bytes = 0;    // WindowBytes of copies that recent windows hold.
@@ -363,10 +366,65 @@ class StoreImpl final : public Store, public PolicyView {
   void ServeGet(const std::shared_ptr<GetContext>& context, const ReadFlight& flight, const EncodedBlock& block,
                 RunMask intact);
   void FinishMiss(const std::shared_ptr<GetContext>& context, MissReason reason, std::string detail);
+  // Reads again, with error correction, what did not check; then what is right of it is taken.
+  void CorrectRead(std::shared_ptr<ReadFlight> flight, absl::StatusOr<EncodedBlock> block);
+  // Lets go of what is not intact, now.
   void HandleDamage(EntryId id, const Identity& identity, uint8_t tier, const CopyPtr& copy, RunMask intact);
   void MaybePromote(const ReadFlight& flight, const EncodedBlock& block);
   void ReleaseReader(SessionId session, uint64_t bytes);
   std::optional<uint8_t> PromotionTargetLocked(uint8_t from) const;
+
+  // --- store_heal.cc
+  enum class HealOutcome : uint8_t {
+    kClean,      // Nothing was wrong.
+    kMended,     // All of it is there again, written anew.
+    kDegraded,   // It lost planes.
+    kWithdrawn,  // It was let go.
+    kUnread,     // The medium would not give it or take it; left as it is.
+    kBusy,       // It is no longer held, or being healed already.
+  };
+  using HealDone = absl::AnyInvocable<void(HealOutcome)>;
+  struct Heal;
+  // A copy gave bytes that do not check, of which those in `intact` do.
+  void OnDamage(EntryId id, const Identity& identity, uint8_t tier, const CopyPtr& copy, RunMask intact);
+  // Reads and verifies all of a copy, and heals it where something is wrong.
+  void HealCopy(EntryId id, const Identity& identity, uint8_t tier, const CopyPtr& copy, HealDone done);
+  Executor* HealExecutor() const;
+  bool HeldStillLocked(const Heal& heal);
+  void OnHealRead(const std::shared_ptr<Heal>& heal, absl::StatusOr<EncodedBlock> block);
+  void BorrowRuns(const std::shared_ptr<Heal>& heal);
+  void SettleHeal(const std::shared_ptr<Heal>& heal);
+  void WriteAnew(const std::shared_ptr<Heal>& heal, HealOutcome outcome);
+  void Withdraw(const std::shared_ptr<Heal>& heal, RunMask intact);
+  void EndHeal(const std::shared_ptr<Heal>& heal, HealOutcome outcome);
+
+  // --- store_scrub.cc
+  struct ScrubTarget {
+    EntryId entry = kNoEntry;
+    Identity identity;
+    uint8_t tier = 0;
+    CopyPtr copy;
+  };
+  struct ScrubState {
+    bool running = false;
+    bool asked = false;  // By a call of Scrub, at its pace.
+    uint64_t asked_bytes_per_second = 0;
+    EntryId next = 0;
+    uint32_t in_flight = 0;
+    double credit_bytes = 0;
+    int64_t refilled_ns = 0, begun_ns = 0;
+    uint64_t number = 0, passes_ended = 0;
+    ScrubReport pass;
+    std::vector<absl::AnyInvocable<void(absl::StatusOr<ScrubReport>)>> waiting;
+  };
+  bool Scrubbed(uint8_t tier) const;
+  void BeginPassLocked();
+  double ScrubRateLocked() const;
+  void TakeScrubsLocked(std::vector<ScrubTarget>* out);
+  // Starts what is due, and ends the pass after the last.
+  void ScrubOn();
+  void CountScrub(uint8_t tier, uint64_t bytes, HealOutcome outcome);
+  void AddScrubStatsLocked(StoreStats* out) const;
 
   // --- store_move.cc
   TierCodings CodingsFor(const PrecisionPlan& plan, const TierConfig& tier) const;
@@ -495,7 +553,9 @@ class StoreImpl final : public Store, public PolicyView {
   std::deque<RoomWaiter> room_waiters_;
   std::vector<Task> commit_waiters_;  // Filled puts whose codes found no room in the first tier.
   std::map<std::pair<EntryId, uint16_t>, std::shared_ptr<ReadFlight>> flights_;  // Cold reads, by entry and runs.
-  std::vector<std::shared_ptr<Measuring>> measuring_;                            // Calls that wait for headers.
+  absl::flat_hash_set<const Copy*> healing_;                                     // Held by their heals.
+  ScrubState scrub_;
+  std::vector<std::shared_ptr<Measuring>> measuring_;  // Calls that wait for headers.
   std::priority_queue<Expiry, std::vector<Expiry>, std::greater<>> expiries_;
   std::vector<TierState> tiers_;
   absl::flat_hash_map<uint64_t, std::vector<Task>> when_idle_;  // By generation of the entry that moves.

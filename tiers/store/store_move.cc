@@ -155,7 +155,11 @@ void StoreImpl::StartMoveLocked(std::unique_ptr<Move> move, Aftermath* after) {
   move->identity = IdentityOfLocked(e);
   move->spec = SpecForLocked(e.ns, move->to, table_.RanksOf(move->entry));
   move->spec.target = move->target;
-  if (move->event == EventKind::kDegraded) BoundHeads({}, move->target, &move->spec);
+  if (move->repair) {
+    move->spec.classes = {};
+  } else if (move->event == EventKind::kDegraded) {
+    BoundHeads({}, move->target, &move->spec);
+  }
   const HeldCopy* held = table_.FindCopy(move->entry, move->from);
   FIRN_CHECK(held != nullptr);
   move->source = held->copy;
@@ -210,10 +214,10 @@ bool StoreImpl::RecodeInPlace(const std::shared_ptr<Move>& move) {
                         return ReadForMove(std::move(move));
                       }
                       if (absl::IsDataLoss(recoded.status())) {
-                        HandleDamage(move->entry, move->identity, move->from, move->source, {});
+                        OnDamage(move->entry, move->identity, move->from, move->source, {});
                       }
                       if (!recoded.ok()) return FailMove(std::move(move), recoded.status());
-                      move->block = {.header = header, .present = {}, .runs = {}, .owner = nullptr};
+                      move->block = {.header = header, .present = {}, .runs = {}, .owner = nullptr, .corrected = false};
                       move->recoded = *std::move(recoded);
                       TransferForMove(std::move(move));
                     });
@@ -235,7 +239,18 @@ absl::StatusOr<std::unique_ptr<Draft>> StoreImpl::RecodeForMove(Move& move,
   if (have.Min() == PrecisionClass::kNone)
     return DataLoss("block {} has runs missing that it cannot do without", move.identity.key.Hex());
   bool by_head = move.spec.classes[0] != nullptr || move.spec.classes[1] != nullptr;
-  if (!by_head && (have == Coarser(have, move.target) || CanNarrow(block, move.target))) {
+  const bool as_they_are = !by_head && (have == Coarser(have, move.target) || CanNarrow(block, move.target));
+  // New codes get new checksums and parity is made anew, so what they are made from is verified first.
+  if (!as_they_are || (options_.tiers[move.from].tier->ecc().any() && !move.repair)) {
+    RunMask intact = IntactRuns(block);
+    if (!intact.Contains(block.present) || block.corrected) {
+      OnDamage(move.entry, move.identity, move.from, move.source, intact);
+    }
+    if (!intact.Contains(block.present)) {
+      return DataLoss("block {} is damaged in tier \"{}\"", move.identity.key.Hex(), options_.tiers[move.from].name);
+    }
+  }
+  if (as_they_are) {
     // Planes travel as they are, with their checksums: damage on the way is found by whoever reads them.
     RunMask keep = RunsFor(*block.header, move.target) & block.present;
     FIRN_ASSIGN_OR_RETURN(std::unique_ptr<Draft> draft, to->Reserve(block.Layout(keep)));
@@ -251,12 +266,6 @@ absl::StatusOr<std::unique_ptr<Draft>> StoreImpl::RecodeForMove(Move& move,
       *header = std::move(narrowed);
     }
     return draft;
-  }
-  // New codes get new checksums, so what they are made from is verified first.
-  RunMask intact = IntactRuns(block);
-  if (!intact.Contains(block.present)) {
-    HandleDamage(move.entry, move.identity, move.from, move.source, intact);
-    return DataLoss("block {} is damaged in tier \"{}\"", move.identity.key.Hex(), options_.tiers[move.from].name);
   }
   return EncodeIntoTier(block, move.spec, to, header);
 }
@@ -285,7 +294,7 @@ void StoreImpl::TransferForMove(std::shared_ptr<Move> move) {
   }
   ClassPair tried;
   // A block that would lose more than its namespace allows goes down at the coarsest class that does not.
-  while (draft.ok() && limit > 0) {
+  while (draft.ok() && limit > 0 && !move->repair) {
     // What the copy has, not what was read of it: planes that stay behind are a loss like any other.
     RunMask has = move->source->Runs();
     auto wanted =
@@ -319,21 +328,21 @@ void StoreImpl::TransferForMove(std::shared_ptr<Move> move) {
   }
   if (!draft.ok()) return FailMove(std::move(move), draft.status());
   ClassPair stored = ClassOf(*header, header->encoded);
-  if (move->event == EventKind::kDegraded && (header->flags & RecordHeader::kNonFinite)) {
+  const bool asked_degrade = move->event == EventKind::kDegraded && !move->repair;
+  if (asked_degrade && (header->flags & RecordHeader::kNonFinite)) {
     // A block from before a restart: only its header knows.
     *draft = nullptr;
     return FailMove(std::move(move), FailedPrecondition("block {} holds NaN or Inf and stays {}",
                                                         move->identity.key.Hex(), PrecisionClassName(stored.Min())));
   }
-  if (move->event == EventKind::kDegraded &&
-      SpanOf(*header, header->encoded) == SpanOf(*move->block.header, move->source->Runs())) {
+  if (asked_degrade && SpanOf(*header, header->encoded) == SpanOf(*move->block.header, move->source->Runs())) {
     *draft = nullptr;
     return FailMove(std::move(move),
                     FailedPrecondition("block {} has nothing to drop in tier \"{}\" and stays k {}, v {}",
                                        move->identity.key.Hex(), options_.tiers[move->from].name,
                                        PrecisionClassName(stored.k), PrecisionClassName(stored.v)));
   }
-  move->exact_token_bytes = header->RunBytes(RunMask::Both(RunKind::kExact));
+  if (!move->repair) move->exact_token_bytes = header->RunBytes(RunMask::Both(RunKind::kExact));
   CommitOptions options;
   {
     std::lock_guard lock(mu_);
@@ -397,7 +406,7 @@ absl::StatusOr<ClassPair> StoreImpl::OutcomeLocked(const Move& move, EntryId id,
   NodeId node = table_.FindCopyNode(id, move.to);
   const HeldCopy* there = node == kNoNode ? nullptr : &table_.copy(node);
   if (move.from == move.to) {
-    if (table_.entry(id).pins > 0) return PinnedError(key, table_.entry(id).pins);
+    if (table_.entry(id).pins > 0 && !move.repair) return PinnedError(key, table_.entry(id).pins);
     bool same = there != nullptr && there->copy == move.source;
     return same ? absl::StatusOr<ClassPair>(stored)
                 : Aborted("block {} changed while it was being degraded", key.Hex());
@@ -409,7 +418,9 @@ absl::StatusOr<ClassPair> StoreImpl::OutcomeLocked(const Move& move, EntryId id,
 
 void StoreImpl::SettleMoveLocked(EntryId id, Move& move, CopyPtr copy, ClassPair stored, Aftermath* after) {
   Entry& e = table_.entry(id);
-  if (table_.FindCopy(id, move.to) != nullptr) {
+  const HeldCopy* there = table_.FindCopy(id, move.to);
+  const ClassPair before = there != nullptr ? there->served : ClassPair();
+  if (there != nullptr) {
     ReplaceCopyLocked(id, move.to, std::move(copy), stored, after);
   } else {
     HoldCopyLocked(id, move.to, std::move(copy), stored);
@@ -434,8 +445,9 @@ void StoreImpl::SettleMoveLocked(EntryId id, Move& move, CopyPtr copy, ClassPair
     ++to.demotions_in;
     to.demotion_latency.Add(options_.clock->NowNs() - move.since_ns);
   }
-  if (move.event == EventKind::kDegraded) ++to.degrades;
-  EmitLocked(move.event, e, move.to, stored, after);
+  if (move.event == EventKind::kDegraded && !move.repair) ++to.degrades;
+  // Nobody sees a repair that gave everything back.
+  if (!move.repair || stored != before) EmitLocked(move.event, e, move.to, stored, after);
 }
 
 void StoreImpl::FailMove(std::shared_ptr<Move> move, absl::Status status) {

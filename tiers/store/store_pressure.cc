@@ -355,6 +355,7 @@ void StoreImpl::Tick() {
   }
   EndLateGets();
   EndLateMeasuring();
+  ScrubOn();
   Pump();
 }
 

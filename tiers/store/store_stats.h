@@ -36,9 +36,24 @@ struct TierStats {
   uint64_t degraded_bytes = 0;  // Given back by degrading.
   uint64_t evictions = 0;       // Copies dropped to make room.
   uint64_t evictor_found_nothing = 0;
-  uint64_t recent_broken = 0;         // Copies that lost their recent window for want of room.
+  uint64_t recent_broken = 0;     // Copies that lost their recent window for want of room.
+  uint64_t damaged_reads = 0;     // Reads for gets and moves whose checksums failed.
+  uint64_t mended = 0;            // Damaged copies written anew, whole: by error correction or from other copies.
+  uint64_t damage_degraded = 0;   // Damaged copies that lost planes.
+  uint64_t damage_withdrawn = 0;  // Damaged copies let go.
+  uint64_t scrubbed_copies = 0, scrubbed_bytes = 0, scrub_findings = 0;
   LatencySnapshot demotion_latency;   // Of the demotions that arrived, from their start.
   uint64_t blocks_by_class[17] = {};  // Indexed by PrecisionClass of the coarser of K and V.
+};
+
+// What one pass over everything found.
+struct ScrubReport {
+  uint64_t copies = 0, bytes = 0;
+  uint64_t mended = 0;     // Damaged, and written anew whole.
+  uint64_t degraded = 0;   // Lost planes that nothing gave back.
+  uint64_t withdrawn = 0;  // Let go.
+  uint64_t unread = 0;     // The medium would not give them, or not take them anew; left as they are.
+  int64_t milliseconds = 0;
 };
 
 struct StoreStats {
@@ -74,6 +89,9 @@ struct StoreStats {
   uint64_t shutdown_dropped = 0;
   uint64_t exact_token_bytes = 0;  // Bytes of tokens that moves wrote exact beside codes.
   uint64_t events_lost = 0;
+  uint64_t scrub_passes = 0;    // Ended ones.
+  uint64_t scrub_running = 0;   // 1 while a pass runs.
+  uint64_t scrub_permille = 0;  // How far that one has come.
 };
 
 }  // namespace firn
