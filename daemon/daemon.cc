@@ -134,7 +134,7 @@ ServiceCore::Options Daemon::CoreOptions() {
       static_cast<uint32_t>(std::min<uint64_t>(core.limits.connections_max, DescriptorsMax() / 4 * 3));
   for (const TierSettings& tier : options_.config.tiers) {
     core.tiers.push_back(
-        {tier.name, MediumOf(tier), tier.medium == Medium::kNvme, tier.precision, tier.least, tier.capacity_bytes});
+        {tier.name, MediumOf(tier), tier.medium == Medium::kNvme, tier.precision, tier.least, tier.capacity_bytes, tier.ecc.ToString()});
   }
   return core;
 }

@@ -23,6 +23,8 @@ StoreOptions StoreOptionsOf(const Config& config, Executor* executor, Executor* 
   options.clock = clock;
   options.moves_in_flight_max = config.store.moves_in_flight;
   options.events_kept = config.store.events_kept;
+  options.scrub_bytes_per_second = config.scrub.bytes_per_second;
+  options.scrub_interval_ms = config.scrub.interval_ms;
   options.promote_on_get = config.store.promote_on_get;
   options.held_bytes_per_session_max = config.limits.held_bytes_max;
   options.puts_in_flight_bytes_max = config.limits.puts_in_flight_bytes_max;

@@ -37,12 +37,14 @@ absl::StatusOr<std::unique_ptr<ArenaTier>> OpenArena(const TierSettings& setting
     options.name = settings.name;
     options.capacity_bytes = settings.capacity_bytes;
     options.numa_node = settings.numa_node;
+    options.ecc = settings.ecc;
     return OpenWarmTier(options);
   }
   CxlTierOptions options;
   options.name = settings.name;
   options.capacity_bytes = settings.capacity_bytes;
   options.numa_node = settings.numa_node;
+  options.ecc = settings.ecc;
   (IsDevicePath(settings.path) ? options.dax_device : options.file) = settings.path;
   return OpenCxlTier(options);
 }
@@ -94,6 +96,7 @@ absl::Status RecoverCold(const TierSettings& settings, Executor* executor, const
   options.executor = executor;
   options.clock = clock;
   options.notice = notice;
+  options.ecc = settings.ecc;
   ColdRecovery recovery;
   recovery.on_copy = [opened](RecoveredCopy copy) { opened->copies.push_back(std::move(copy)); };
   recovery.on_fact = [opened](RecoveredFact fact) { opened->facts.push_back(std::move(fact)); };

@@ -74,6 +74,7 @@ int main(int argc, char** argv) {
   firn::cli::AddKeys(&app, &context, &code);
   firn::cli::AddInspect(&app, &context, &code);
   firn::cli::AddTiers(&app, &context, &code);
+  firn::cli::AddScrub(&app, &context, &code);
   firn::cli::AddMoves(&app, &context, &code);
   firn::cli::AddRemoval(&app, &context, &code);
   firn::cli::AddWatch(&app, &context, &code);

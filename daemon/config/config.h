@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "base/toml/finding.h"
 #include "base/units.h"
+#include "codecs/ecc/ecc.h"
 #include "codecs/types.h"
 
 namespace firn {
@@ -35,6 +36,7 @@ struct TierSettings {
   bool use_fp8 = false;  // The 8-bit class is FP8.
   double high_watermark = 0.90;
   double low_watermark = 0.80;
+  EccPolicy ecc = {};                    // Beside what is stored from now on.
   bool shrink_on_memory_failure = true;  // dram, cxl: serve with what could be had, instead of ending.
   // gpu alone.
   uint32_t gpu_device = 0;
@@ -94,6 +96,12 @@ struct StoreSettings {
   bool operator==(const StoreSettings&) const = default;
 };
 
+struct ScrubSettings {
+  uint64_t bytes_per_second = 32 * kMiB;  // Of all tiers together; 0: nothing is scrubbed but what is asked for.
+  int64_t interval_ms = 3'600'000;        // From one pass to the next, at least.
+  bool operator==(const ScrubSettings&) const = default;
+};
+
 struct Config {
   std::string state_dir;            // Lock, and default places of what persists.
   std::string runtime_dir;          // Default place of the socket.
@@ -102,6 +110,7 @@ struct Config {
   std::vector<ListenerSettings> listeners;
   LimitSettings limits;
   StoreSettings store;
+  ScrubSettings scrub;
   std::string admin_http = "127.0.0.1:9411";  // /metrics, /healthz, /readyz; "off": not offered.
   bool admin_http_expose = false;             // Allows an address that is not loopback.
   int64_t shutdown_budget_ms = 20'000;

@@ -132,6 +132,43 @@ TEST(Config, TiersOnGpusReadBackAsTheyWere) {
   EXPECT_EQ(*again, *config);
 }
 
+TEST(Config, ErrorCorrectionReadsBackAsItWas) {
+  const std::string tier = "[[tier]]\nname = \"t\"\nmedium = \"{}\"\ncapacity = \"1GiB\"\n{}ecc = \"{}\"\n";
+  const struct {
+    const char* medium;
+    const char* words;
+    EccPolicy policy;
+  } cases[] = {
+      {"dram", "none", EccPolicy()},
+      {"dram", "secded", EccPolicy::Uniform(EccCode::kSecded)},
+      {"dram", "graded", EccPolicy::Graded(EccCode::kSecded)},
+      {"nvme", "graded", EccPolicy::Graded(EccCode::kReedSolomon)},
+      {"nvme", "rs", EccPolicy::Uniform(EccCode::kReedSolomon)},
+      {"dram", "p4=secded,meta=rs",
+       EccPolicy().With(ProtectionClass::kMeta, EccCode::kReedSolomon).With(ProtectionClass::kP4, EccCode::kSecded)},
+  };
+  for (const auto& [medium, words, policy] : cases) {
+    SCOPED_TRACE(words);
+    const char* path = std::string_view(medium) == "nvme" ? "path = \"/cold\"\n" : "";
+    auto config = Parse(fmt::format(fmt::runtime(tier), medium, path, words));
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_EQ(config->tiers[0].ecc, policy);
+    auto again = Parse(PrintConfig(*config));
+    ASSERT_TRUE(again.ok()) << again.status() << "\n" << PrintConfig(*config);
+    EXPECT_EQ(*again, *config);
+  }
+}
+
+TEST(Config, ScrubbingReadsBackAsItWas) {
+  auto config = Parse("[scrub]\nrate = \"0B\"\ninterval = \"36h\"\n");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->scrub.bytes_per_second, 0u);
+  EXPECT_EQ(config->scrub.interval_ms, 36 * 3'600'000);
+  auto again = Parse(PrintConfig(*config));
+  ASSERT_TRUE(again.ok()) << again.status() << "\n" << PrintConfig(*config);
+  EXPECT_EQ(*again, *config);
+}
+
 struct Refused {
   const char* name;
   std::string text;
@@ -156,7 +193,15 @@ TEST(Config, C62_settings_are_refused_with_key_value_and_range) {
       {"missing", "[[tier]]\nname = \"t\"\nmedium = \"dram\"", {"tier[0].capacity: missing", "allowed", "line 1"}},
       {"watermarks", Tier("low_watermark = 0.95"), {"tier[0].low_watermark = 0.95", "below high_watermark, 0.9"}},
       {"watermark range", Tier("high_watermark = 1.5"), {"tier[0].high_watermark = 1.5", "above 0 and at most 1"}},
-      {"ecc", Tier("ecc = \"secded\""), {"tier[0].ecc = \"secded\"", "allowed: \"none\""}},
+      {"ecc", Tier("ecc = \"parity\""), {"tier[0].ecc = \"parity\"", "allowed: \"none\", \"secded\", \"rs\""}},
+      {"ecc class", Tier("ecc = \"p2=rs\""), {"tier[0].ecc = \"p2=rs\"", "\"meta=rs,base=secded"}},
+      {"ecc twice", Tier("ecc = \"p4=rs,p4=rs\""), {"tier[0].ecc"}},
+      {"ecc empty", Tier("ecc = \"p4=rs,\""), {"tier[0].ecc"}},
+      {"ecc of a GPU",
+       "[[tier]]\nname=\"g\"\nmedium=\"gpu:0\"\ncapacity=\"1GiB\"\necc=\"graded\"",
+       {"tier[0].ecc", "\"none\""}},
+      {"scrub", "[scrub]\nrate = 5", {"scrub.rate = 5"}},
+      {"scrub interval", "[scrub]\ninterval = \"1ms\"", {"scrub.interval = \"1ms\"", "1 s to"}},
       {"gpu",
        "[[tier]]\nname=\"g\"\nmedium=\"gpu:64\"\ncapacity=\"1GiB\"",
        {"tier[0].medium = \"gpu:64\"", "\"gpu:63\""}},

@@ -94,6 +94,7 @@ std::vector<std::string> UnchangeableDifferences(const Config& now, const Config
   differs("[[listener]]", now.listeners != next.listeners);
   differs("[limits]", now.limits != next.limits);
   differs("[store]", now.store != next.store);
+  differs("[scrub]", now.scrub != next.scrub);
   differs("[admin]", now.admin_http != next.admin_http || now.admin_http_expose != next.admin_http_expose);
   differs("log.format", now.log_format != next.log_format);
   return out;

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "base/toml/toml_section.h"
 #include "daemon/config/config.h"
+#include "daemon/config/read_ecc.h"
 #include "daemon/config/read_precision.h"
 
 namespace firn {
@@ -125,9 +126,11 @@ TierSettings ReadTier(TomlSection& section) {
   if (tier.low_watermark >= tier.high_watermark) {
     section.Error("low_watermark", fmt::format("allowed: below high_watermark, {}", tier.high_watermark));
   }
-  std::string ecc = "none";
-  section.String("ecc", &ecc, 32);
-  if (ecc != "none") section.Error("ecc", "allowed: \"none\"; this daemon has no other error-correcting code");
+  // On disks what fails are sectors, in memory bits.
+  ReadEcc(section, "ecc", tier.medium == Medium::kNvme ? EccCode::kReedSolomon : EccCode::kSecded, &tier.ecc);
+  if (tier.medium == Medium::kGpu && tier.ecc.any()) {
+    section.Error("ecc", "a tier on a GPU has the GPU's own error correction; allowed: \"none\"");
+  }
   std::string on_failure = "shrink";
   section.Choice("on_memory_failure", &on_failure, {"shrink", "exit"});
   tier.shrink_on_memory_failure = on_failure == "shrink";
@@ -202,6 +205,10 @@ void ReadRoot(TomlSection& root, Config* config) {
     s.Count("events_kept", &config->store.events_kept, 1024, 1u << 24);
     s.Bool("promote_on_get", &config->store.promote_on_get);
     s.Count("demotion_nice", &config->store.demotion_nice, 0, 19);
+  });
+  root.Section("scrub", [config](TomlSection& s) {
+    s.Bytes("rate", &config->scrub.bytes_per_second, 0, kCapacityMax);
+    s.Duration("interval", &config->scrub.interval_ms, 1000, 365LL * 24 * 3'600'000);
   });
   root.Section("admin", [config](TomlSection& s) {
     s.String("http", &config->admin_http, 260);

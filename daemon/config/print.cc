@@ -42,7 +42,7 @@ void PrintTier(const TierSettings& tier, std::string* out) {
   *out += fmt::format("precision = {}\n", PrintPrecision(tier.precision, tier.use_fp8));
   if (tier.least != ClassPair{}) *out += fmt::format("least = {}\n", PrintPrecision(tier.least, false));
   *out += fmt::format("high_watermark = {}\nlow_watermark = {}\n", tier.high_watermark, tier.low_watermark);
-  *out += "ecc = \"none\"\n";
+  *out += fmt::format("ecc = \"{}\"\n", tier.ecc.ToString());
   if (tier.medium == Medium::kGpu) {
     *out += fmt::format("backend = \"{}\"\nstaging = {}\nscratch = {}\n", tier.gpu_is_cpu ? "cpu" : "cuda",
                         Size(tier.staging_bytes), Size(tier.scratch_bytes));
@@ -89,6 +89,8 @@ std::string PrintConfig(const Config& config) {
   out += fmt::format("\n[store]\nmoves_in_flight = {}\nevents_kept = {}\npromote_on_get = {}\ndemotion_nice = {}\n",
                      config.store.moves_in_flight, config.store.events_kept, config.store.promote_on_get,
                      config.store.demotion_nice);
+  out += fmt::format("\n[scrub]\nrate = {}\ninterval = {}\n", Size(config.scrub.bytes_per_second),
+                     Duration(config.scrub.interval_ms));
   out += fmt::format("\n[admin]\nhttp = {}\nexpose = {}\n", TomlQuoted(config.admin_http), config.admin_http_expose);
   out += fmt::format("\n[shutdown]\nbudget = {}\n", Duration(config.shutdown_budget_ms));
   out += fmt::format("\n[log]\nlevel = \"{}\"\nformat = \"{}\"\n", config.log_level, config.log_format);

@@ -45,8 +45,9 @@ enum class Method : uint8_t {
   kRemoveNamespace,
   kSetCapacity,
   kVerify,
+  kScrub,
 };
-inline constexpr size_t kMethods = static_cast<size_t>(Method::kVerify) + 1;
+inline constexpr size_t kMethods = static_cast<size_t>(Method::kScrub) + 1;
 inline constexpr std::array<std::string_view, kMethods> kMethodNames = {"RegisterNamespace",
                                                                         "DescribeNamespace",
                                                                         "ListNamespaces",
@@ -78,7 +79,8 @@ inline constexpr std::array<std::string_view, kMethods> kMethodNames = {"Registe
                                                                         "Degrade",
                                                                         "RemoveNamespace",
                                                                         "SetCapacity",
-                                                                        "Verify"};
+                                                                        "Verify",
+                                                                        "Scrub"};
 
 // Streams that clients keep open: how long says nothing.
 inline constexpr bool IsTimed(Method method) { return method != Method::kSession && method != Method::kWatch; }

@@ -46,6 +46,7 @@ struct TierDescription {
   bool persistent = false;
   ClassPair precision, least;
   uint64_t capacity_bytes = 0;
+  std::string ecc = "none";
 };
 
 // Whose calls these are and what they may do: facts of the listener.

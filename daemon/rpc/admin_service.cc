@@ -58,6 +58,7 @@ AdminService::AdminService(ServiceCore* core, CallerIdentity caller) : core_(cor
   Check(core, Method::kSetCapacity, &AdminService::SetCapacity);
   Check(core, Method::kRemoveNamespace, &AdminService::RemoveNamespace);
   Check(core, Method::kVerify, &AdminService::Verify);
+  Check(core, Method::kScrub, &AdminService::Scrub);
 }
 
 absl::StatusOr<uint8_t> AdminService::TierByName(const std::string& name) const {
@@ -165,6 +166,24 @@ AdminService::Unary* AdminService::Verify(Context* context, const v1::VerifyRequ
     response->set_consistent(report.consistent);
     for (const std::string& finding : report.findings) response->add_findings(finding);
     return absl::OkStatus();
+  });
+}
+
+AdminService::Unary* AdminService::Scrub(Context* context, const v1::ScrubRequest* request,
+                                         v1::ScrubResponse* response) {
+  return AnswerLater(core_, context, Method::kScrub, [=](Store* store, UnaryDone done) mutable {
+    store->Scrub(request->bytes_per_second(),
+                 [response, done = std::move(done)](absl::StatusOr<ScrubReport> report) mutable {
+                   if (!report.ok()) return done(report.status());
+                   response->set_copies(report->copies);
+                   response->set_bytes(report->bytes);
+                   response->set_mended(report->mended);
+                   response->set_degraded(report->degraded);
+                   response->set_withdrawn(report->withdrawn);
+                   response->set_unread(report->unread);
+                   response->set_milliseconds(report->milliseconds);
+                   done(absl::OkStatus());
+                 });
   });
 }
 

@@ -28,6 +28,7 @@ class AdminService final : public CheckedService<AdminBase> {
   Unary* RemoveNamespace(Context*, const v1::RemoveNamespaceRequest*, v1::RemoveNamespaceResponse*) override;
   Unary* SetCapacity(Context*, const v1::SetCapacityRequest*, v1::SetCapacityResponse*) override;
   Unary* Verify(Context*, const v1::VerifyRequest*, v1::VerifyResponse*) override;
+  Unary* Scrub(Context*, const v1::ScrubRequest*, v1::ScrubResponse*) override;
 
  private:
   absl::StatusOr<uint8_t> TierByName(const std::string& name) const;

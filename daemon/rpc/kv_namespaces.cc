@@ -110,7 +110,7 @@ KvService::Unary* KvService::Capabilities(Context* context, const v1::Capabiliti
                                           v1::CapabilitiesResponse* response) {
   return Answer(core_, context, Method::kCapabilities, [=, this](Store*) {
     response->set_version(core_->version());
-    response->set_api_revision(4);
+    response->set_api_revision(5);
     const LimitSettings& limits = core_->limits();
     v1::Limits* shown = response->mutable_limits();
     shown->set_block_bytes_max(limits.block_bytes_max);
@@ -130,6 +130,7 @@ KvService::Unary* KvService::Capabilities(Context* context, const v1::Capabiliti
       FromClassPair(tier.precision, info->mutable_precision());
       FromClassPair(tier.least, info->mutable_least());
       info->set_capacity_bytes(tier.capacity_bytes);
+      info->set_ecc(tier.ecc);
     }
     for (auto dtype : {v1::DTYPE_FP16, v1::DTYPE_BF16, v1::DTYPE_FP8_E4M3, v1::DTYPE_FP8_E5M2, v1::DTYPE_BYTES}) {
       response->add_dtypes(dtype);

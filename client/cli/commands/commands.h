@@ -17,6 +17,7 @@ void AddInspect(CLI::App* app, Context* context, int* code);  // ls, stat, names
 void AddTiers(CLI::App* app, Context* context, int* code);    // tiers, capabilities, stats, wait, capacity
 void AddMoves(CLI::App* app, Context* context, int* code);    // demote, promote, degrade, prefetch
 void AddRemoval(CLI::App* app, Context* context, int* code);  // delete, clear, flush, verify
+void AddScrub(CLI::App* app, Context* context, int* code);
 void AddWatch(CLI::App* app, Context* context, int* code);
 void AddPlan(CLI::App* app, Context* context, int* code);  // plan show, check, set, presets, preset
 void AddCalibrate(CLI::App* app, Context* context, int* code);

@@ -37,7 +37,7 @@ absl::StatusOr<int> Tiers(Context* context) {
   FIRN_ASSIGN_OR_RETURN(firnkv::Stats stats, client->GetStats());
   Json rows = Json::array();
   Table table({"tier", "medium", "enters at", "down to", "copies", "live bytes", "on medium", "capacity", "% full",
-               "copies by precision"});
+               "ecc", "copies by precision"});
   for (size_t i = 0; i < stats.tiers.size(); ++i) {
     const firnkv::TierStats& tier = stats.tiers[i];
     firnkv::TierInfo info = i < capabilities.tiers.size() ? capabilities.tiers[i] : firnkv::TierInfo{};
@@ -46,6 +46,7 @@ absl::StatusOr<int> Tiers(Context* context) {
                     {"persistent", info.persistent},
                     {"precision", PairText(info.precision)},
                     {"least", PairText(info.least)},
+                    {"ecc", info.ecc},
                     {"copies", tier.copies},
                     {"live_bytes", LiveBytes(tier)},
                     {"on_medium_bytes", tier.used_bytes},
@@ -58,7 +59,7 @@ absl::StatusOr<int> Tiers(Context* context) {
     table.Row({tier.name, info.medium, PairText(info.precision),
                info.least == firnkv::PrecisionPair{} ? "-" : PairText(info.least), std::to_string(tier.copies),
                FormatBytes(LiveBytes(tier)), FormatBytes(tier.used_bytes), FormatBytes(tier.capacity_bytes),
-               fmt::format("{:.1f}", share), ClassesText(tier.blocks_by_class)});
+               fmt::format("{:.1f}", share), info.ecc.empty() ? "-" : info.ecc, ClassesText(tier.blocks_by_class)});
   }
   context->json ? context->Print({{"tiers", rows}}) : table.Print();
   return kExitOk;

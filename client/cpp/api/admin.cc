@@ -91,4 +91,21 @@ absl::StatusOr<VerifyReport> Client::Verify(const CallOptions& options) {
   return VerifyReport{response.consistent(), {response.findings().begin(), response.findings().end()}};
 }
 
+absl::StatusOr<ScrubReport> Client::Scrub(uint64_t bytes_per_second, const CallOptions& options) {
+  constexpr int64_t kDayMs = 24 * 3'600'000;
+  firn::v1::ScrubRequest request;
+  request.set_bytes_per_second(bytes_per_second);
+  firn::v1::ScrubResponse response;
+  const auto deadline = impl_->DataDeadline(options.deadline_ms > 0 ? options.deadline_ms : kDayMs);
+  FIRN_RETURN_IF_ERROR(
+      CallUntil(impl_->transport.get(), impl_->transport->admin(), &Admin::Stub::Scrub, request, deadline, &response));
+  return ScrubReport{.copies = response.copies(),
+                     .bytes = response.bytes(),
+                     .mended = response.mended(),
+                     .degraded = response.degraded(),
+                     .withdrawn = response.withdrawn(),
+                     .unread = response.unread(),
+                     .milliseconds = response.milliseconds()};
+}
+
 }  // namespace firnkv

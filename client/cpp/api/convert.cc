@@ -125,7 +125,8 @@ Capabilities FromProto(const firn::v1::CapabilitiesResponse& response) {
                          .persistent = tier.persistent(),
                          .precision = FromProto(tier.precision()),
                          .least = FromProto(tier.least()),
-                         .capacity_bytes = tier.capacity_bytes()});
+                         .capacity_bytes = tier.capacity_bytes(),
+                         .ecc = tier.ecc()});
   }
   for (int dtype : response.dtypes()) out.dtypes.push_back(static_cast<DType>(dtype));
   return out;

@@ -78,6 +78,15 @@ struct VerifyReport {
   std::vector<std::string> findings = {};
 };
 
+struct ScrubReport {
+  uint64_t copies = 0, bytes = 0;  // Read and verified.
+  uint64_t mended = 0;             // Damaged, and written anew whole: by error correction or from another tier's copy.
+  uint64_t degraded = 0;           // Lost planes that nothing gave back.
+  uint64_t withdrawn = 0;          // Let go, because nothing gave them back.
+  uint64_t unread = 0;             // The medium did not give them, or did not take them anew; left as they are.
+  int64_t milliseconds = 0;
+};
+
 template <typename T>
 using Callback = std::function<void(absl::StatusOr<T>)>;
 
@@ -193,6 +202,9 @@ class Client {
   absl::StatusOr<uint64_t> SetCapacity(const std::string& tier, uint64_t capacity_bytes,
                                        const CallOptions& options = {});
   absl::StatusOr<VerifyReport> Verify(const CallOptions& options = {});
+  // Has every copy of the tiers below the GPUs read, verified and healed, and returns when that is done. 0 bytes a
+  // second: as fast as it goes. With no deadline given it waits for a day; the pass goes on when nobody waits any more.
+  absl::StatusOr<ScrubReport> Scrub(uint64_t bytes_per_second, const CallOptions& options = {});
 
   class Impl;
 

@@ -174,6 +174,7 @@ struct TierInfo {
   PrecisionPair precision = {};  // What enters it.
   PrecisionPair least = {};      // Degrading in place stops here.
   uint64_t capacity_bytes = 0;
+  std::string ecc = {};  // "none", "secded", "rs", or a code by class; empty from daemons of API revision 4 and before.
 };
 
 struct Limits {
