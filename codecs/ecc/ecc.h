@@ -23,8 +23,8 @@ enum class EccCode : uint8_t {
   kNone = 0,
   // One check byte for each eight: corrects one flip in 72 bits, finds two.
   kSecded = 1,
-  // Stripes of up to 16 shards of up to 4 KiB, two parity shards and a checksum a shard: any two of a stripe's shards
-  // may be wrong, however much of them.
+  // Stripes of up to 16 shards of 4 KiB, two parity shards and a checksum a shard: any two of a stripe's shards may be
+  // wrong, however much of them. A lost sector is two at most. Fewer bytes than 4 KiB are kept three times.
   kReedSolomon = 2,
 };
 std::string_view EccCodeName(EccCode code);  // "none", "secded", "rs"

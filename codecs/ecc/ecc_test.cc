@@ -153,7 +153,8 @@ TEST(ReedSolomon, StripesAreCutAsDocumented) {
     uint64_t bytes;
     uint32_t shard_bytes, data_shards, last_bytes;
   };
-  for (const Case& c : {Case{1, 64, 1, 1}, Case{64, 64, 1, 64}, Case{200, 64, 4, 8}, Case{1025, 128, 9, 1},
+  for (const Case& c : {Case{1, 64, 1, 1}, Case{64, 64, 1, 64}, Case{200, 256, 1, 200}, Case{1025, 1088, 1, 1025},
+                        Case{4096, 4096, 1, 4096}, Case{4097, 4096, 2, 1}, Case{40000, 4096, 10, 3136},
                         Case{65535, 4096, 16, 4095}, Case{65536, 4096, 16, 4096}, Case{1 << 20, 4096, 16, 4096}}) {
     const rs::StripeShape shape = rs::StripeShape::Of(c.bytes);
     EXPECT_EQ(shape.shard_bytes, c.shard_bytes) << c.bytes;
