@@ -84,7 +84,7 @@ std::string RecordValue(const RecordRow& row) {
   writer.Write<uint8_t>(kRowVersion);
   writer.Write<uint8_t>(note.parent ? kHasParent : 0);
   writer.Write<uint8_t>(static_cast<uint8_t>(row.extents.size()));
-  writer.Write<uint8_t>(0);
+  writer.Write<uint8_t>(note.ecc.Packed());
   writer.WriteBytes(note.identity.namespace_fingerprint.span());
   writer.WriteBytes(note.identity.key.span());
   writer.Write<uint64_t>(note.identity.generation);
@@ -121,8 +121,8 @@ absl::StatusOr<RecordRow> ParseRecordRow(std::string_view key, std::string_view 
   FIRN_RETURN_IF_ERROR(CheckRowVersion(&reader));
   uint8_t flags = reader.Read<uint8_t>();
   uint8_t extents = reader.Read<uint8_t>();
-  uint8_t reserved = reader.Read<uint8_t>();
   RecordNote& note = row.note;
+  FIRN_ASSIGN_OR_RETURN(note.ecc, EccPolicy::Unpack(reader.Read<uint8_t>()));
   note.identity.namespace_fingerprint = ReadDigest(&reader);
   note.identity.key = ReadDigest(&reader);
   note.identity.generation = reader.Read<uint64_t>();
@@ -152,7 +152,7 @@ absl::StatusOr<RecordRow> ParseRecordRow(std::string_view key, std::string_view 
     extent.shape.runs = RunMask(reader.Read<uint16_t>());
     row.extents.push_back(extent);
   }
-  if (!reader.ok() || reader.remaining() != 0 || (flags & ~kHasParent) != 0 || reserved != 0 || extents == 0 ||
+  if (!reader.ok() || reader.remaining() != 0 || (flags & ~kHasParent) != 0 || extents == 0 ||
       extents > kRecordExtentsMax || note.header_bytes > kRecordHeaderBytesMax ||
       !RunMask::All().Contains(note.written)) {
     return DataLoss("index row: the location of sequence {} does not parse", row.sequence);
