@@ -72,9 +72,7 @@ absl::StatusOr<std::vector<ColdTier::DraftExtent>> ColdTier::PlanDraft(const Rec
     base = base - plane;
     extents.push_back({stream, {plane, static_cast<uint32_t>(AlignUp(extent_header, kExtentAlignment))}, nullptr});
   }
-  uint64_t header = RecordHeaderBound(layout);
-  header += ParityBytes(options_.ecc.OfHeader(), header);
-  uint64_t runs_at = AlignUp(extent_header + header, kExtentAlignment);
+  uint64_t runs_at = AlignUp(extent_header + RecordHeaderBound(layout), kExtentAlignment);
   extents[0] = {Stream::kBase, {base, static_cast<uint32_t>(runs_at)}, nullptr};
   return extents;
 }
@@ -154,16 +152,19 @@ std::shared_ptr<void> ColdTier::TakeLargeTurn() {
 absl::StatusOr<std::unique_ptr<Draft>> ColdTier::ReserveImpl(const RecordLayout& layout) {
   if (closing_) return FailedPrecondition("cold tier {} is closed", name());
   FIRN_ASSIGN_OR_RETURN(std::vector<DraftExtent> extents, PlanDraft(layout));
-  RunLengths lengths = LengthsOf(layout);
+  // The first has the record header.
+  auto bytes_of = [&, lengths = LengthsOf(layout)](const DraftExtent& extent) {
+    uint64_t header = &extent == &extents[0] ? RecordHeaderBound(layout) : 0;
+    return ExtentContents{extent.shape, lengths, static_cast<uint32_t>(header), options_.ecc}.End();
+  };
   uint64_t bytes = 0;
-  for (const DraftExtent& extent : extents)
-    bytes += AlignUp(ExtentEnd(extent.shape, lengths, options_.ecc), kIoAlignment);
+  for (const DraftExtent& extent : extents) bytes += AlignUp(bytes_of(extent), kIoAlignment);
   FIRN_RETURN_IF_ERROR(Admit(layout.TotalBytes(), bytes));
   uint64_t cost = 0;
-  for (const DraftExtent& extent : extents) cost += staging_->CostOf(ExtentEnd(extent.shape, lengths, options_.ecc));
+  for (const DraftExtent& extent : extents) cost += staging_->CostOf(bytes_of(extent));
   std::shared_ptr<void> turn = cost > staging_->budget_bytes() ? TakeLargeTurn() : nullptr;
   for (DraftExtent& extent : extents) {
-    uint64_t extent_bytes = ExtentEnd(extent.shape, lengths, options_.ecc);
+    uint64_t extent_bytes = bytes_of(extent);
     if (turn != nullptr) {
       auto lease = ChunkPool::Lease::OnHeap(extent_bytes);
       extent.memory = {lease.get(), [lease, turn](ChunkPool::Lease*) {}};
@@ -251,7 +252,7 @@ void ColdTier::CommitItem::Settled(ColdTier* tier, SettleContext* context) {
   copy->layout = tier->layouts_.Intern(LayoutOf(note, row.extents));
   {
     std::lock_guard lock(tier->mu_);
-    tier->LinkLocked(copy, row.extents, note);
+    tier->LinkLocked(copy, row.extents);
   }
   context->batch.Put(RecordKey(sequence), RecordValue(row));
   context->after.push_back(
@@ -281,7 +282,7 @@ std::optional<Tombstone> ColdTier::TombstoneOf(const LogItem& item) {
 }
 
 // Makes a new copy visible to reclaiming: its extents in their segments, its bytes in the sums.
-void ColdTier::LinkLocked(const ColdCopyPtr& copy, const std::vector<RowExtent>& extents, const RecordNote& note) {
+void ColdTier::LinkLocked(const ColdCopyPtr& copy, const std::vector<RowExtent>& extents) {
   RunMask runs;
   for (size_t i = 0; i < extents.size(); ++i) {
     SegmentPtr segment = segments_->Find(extents[i].place.segment);
@@ -289,7 +290,7 @@ void ColdTier::LinkLocked(const ColdCopyPtr& copy, const std::vector<RowExtent>&
     copy->extents[i] = {segment->id, static_cast<uint32_t>(segment->slots.size())};
     segment->slots.push_back(copy);
     segment->slot_offsets.push_back(static_cast<uint32_t>(extents[i].place.offset / kExtentAlignment));
-    segment->live_bytes += AlignUp(ExtentEnd(extents[i].shape, note.run_bytes, note.ecc), kExtentAlignment);
+    segment->live_bytes += AlignUp(copy->layout->ExtentBytes(i), kExtentAlignment);
     ++segment->live_extents;
     runs |= extents[i].shape.runs;
   }

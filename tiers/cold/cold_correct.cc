@@ -19,8 +19,7 @@ absl::Status ColdTier::TakeRecordHeader(ReadOp* op, const ReadPart& part, ByteSp
   if (extent == nullptr && code == EccCode::kNone) {
     return DataLoss("segment {:08x}: the extent header at {} is damaged", part.place.segment, part.place.offset);
   }
-  uint64_t at =
-      extent != nullptr ? extent->record_header_at() : ProtectedHeaderOffset(part.shape, op->header_bytes, op->ecc);
+  uint64_t at = extent != nullptr ? extent->record_header_at() : ProtectedHeaderOffset(part.shape, op->header_bytes);
   auto take = [&](ByteSpan bytes) -> absl::Status {
     FIRN_ASSIGN_OR_RETURN(RecordHeader header, ParseHeader(bytes, nullptr));
     if (HeaderDigest(bytes) != op->digest || header.identity != op->identity) {
@@ -31,16 +30,19 @@ absl::Status ColdTier::TakeRecordHeader(ReadOp* op, const ReadPart& part, ByteSp
     return absl::OkStatus();
   };
   absl::Status status = take(front.subspan(at, op->header_bytes));
-  if (code == EccCode::kNone || (status.ok() && !op->correct)) return status;
-  ByteSpan stored = front.subspan(at, op->header_bytes + ParityBytes(code, op->header_bytes));
-  std::vector<uint8_t> mended(stored.begin(), stored.end());
-  MutableByteSpan all(mended);
-  EccOutcome outcome = CorrectInPlace(code, MutableRunBytes(all.first(op->header_bytes)),
-                                      MutableRunBytes(all.subspan(op->header_bytes)));
+  const uint64_t parity_bytes = ParityBytes(code, op->header_bytes);
+  if (!op->correct || parity_bytes == 0) return status;
+  std::vector<uint8_t> mended(front.begin() + static_cast<ptrdiff_t>(at),
+                              front.begin() + static_cast<ptrdiff_t>(at + op->header_bytes));
+  std::vector<uint8_t> parity(parity_bytes);
+  CopyScattered(SpanAt(*part.memory, part.head + op->ContentsOf(part).HeaderParityOffset(), parity_bytes),
+                MutableRunBytes(MutableByteSpan(parity)));
+  EccOutcome outcome =
+      CorrectInPlace(code, MutableRunBytes(MutableByteSpan(mended)), MutableRunBytes(MutableByteSpan(parity)));
   if (outcome.clean()) return status;
   CountCorrections(outcome);
   op->corrected = true;
-  return take(all.first(op->header_bytes));
+  return take(mended);
 }
 
 // Puts what parity makes of each run in the place of what was read.
@@ -56,14 +58,14 @@ void ColdTier::CorrectRuns(ReadOp* op, EncodedBlock* block) {
       std::vector<uint8_t>& own = memory->first.emplace_back(bytes + parity_bytes);
       MutableRunBytes data{MutableByteSpan(own).first(bytes)}, parity{MutableByteSpan(own).subspan(bytes)};
       CopyScattered(block->runs[i], data);
-      uint64_t at = part->head + ParityOffset(part->shape, op->lengths, op->ecc, i);
+      uint64_t at = part->head + op->ContentsOf(*part).ParityOffset(i);
       CopyScattered(SpanAt(*part->memory, at, parity_bytes), parity);
       outcome += CorrectInPlace(code, data, parity);
       block->runs[i] = data;
     }
   }
   CountCorrections(outcome);
-  op->corrected |= !outcome.clean();
+  if (!outcome.clean()) op->corrected = true;
   block->owner = std::move(memory);
 }
 
@@ -80,13 +82,12 @@ bool ColdTier::MendExtent(const ExtentHeader& header, uint64_t salt, MutableByte
                               MutableRunBytes(extent.subspan(parity_at, parity_bytes)));
   };
   if (header.has_record_header) {
-    uint64_t at = header.record_header_at();
-    correct(note.ecc.OfHeader(), at, note.header_bytes, at + note.header_bytes);
+    correct(note.ecc.OfHeader(), header.record_header_at(), note.header_bytes, header.contents().HeaderParityOffset());
   }
   for (uint32_t i = 0; i < kRunIds; ++i) {
     if (!header.shape.runs.Has(i)) continue;
     correct(note.ecc.OfRun(i), RunOffset(header.shape, note.run_bytes, i), note.run_bytes[i],
-            ParityOffset(header.shape, note.run_bytes, note.ecc, i));
+            header.contents().ParityOffset(i));
   }
   CountCorrections(outcome);
   return Crc64(extent.subspan(header.header_bytes()), header.sequence) == header.payload_crc;

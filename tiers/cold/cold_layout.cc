@@ -54,13 +54,13 @@ uint64_t CrcOf(const MutableRunBytes& bytes, uint64_t seed) {
 
 // Copies runs of an extent into memory of their own, laid out as `target`, with room for their parity.
 std::shared_ptr<ChunkPool::Lease> CopyRuns(const ChunkPool::Lease& from, const ExtentShape& shape,
-                                           const ExtentShape& target, const RunLengths& lengths, EccPolicy ecc,
-                                           std::shared_ptr<ChunkPool::Lease> into) {
-  if (into == nullptr) into = ChunkPool::Lease::OnHeap(ExtentEnd(target, lengths, ecc));
+                                           const ExtentContents& target, std::shared_ptr<ChunkPool::Lease> into) {
+  if (into == nullptr) into = ChunkPool::Lease::OnHeap(target.End());
+  const RunLengths& lengths = target.lengths;
   for (uint32_t i = 0; i < kRunIds; ++i) {
-    if (!target.runs.Has(i) || !shape.runs.Has(i)) continue;
+    if (!target.shape.runs.Has(i) || !shape.runs.Has(i)) continue;
     CopyScattered(SpanAt(from, RunOffset(shape, lengths, i), lengths[i]),
-                  SpanAt(*into, RunOffset(target, lengths, i), lengths[i]));
+                  SpanAt(*into, RunOffset(target.shape, lengths, i), lengths[i]));
   }
   return into;
 }
@@ -85,16 +85,18 @@ void ColdTier::SplitProtected(std::vector<DraftExtent>* extents, const RunLength
     (*extents)[whole].stream = Stream::kProtected;
     return;
   }
+  // None of these has the record header.
+  auto contents_of = [&](const ExtentShape& shape) { return ExtentContents{shape, lengths, 0, options_.ecc}; };
   DraftExtent kept{Stream::kProtected, {moving, (*extents)[1].shape.runs_at}, nullptr};
   std::vector<DraftExtent> out;
   out.push_back(std::move((*extents)[0]));
   for (size_t i = 1; i < extents->size(); ++i) {
     DraftExtent& extent = (*extents)[i];
     if (!(extent.shape.runs & moving).Empty()) {
-      kept.memory = CopyRuns(*extent.memory, extent.shape, kept.shape, lengths, options_.ecc, std::move(kept.memory));
+      kept.memory = CopyRuns(*extent.memory, extent.shape, contents_of(kept.shape), std::move(kept.memory));
       ExtentShape rest{extent.shape.runs - moving, extent.shape.runs_at};
       if (rest.runs.Empty()) continue;
-      extent.memory = CopyRuns(*extent.memory, extent.shape, rest, lengths, options_.ecc, nullptr);
+      extent.memory = CopyRuns(*extent.memory, extent.shape, contents_of(rest), nullptr);
       extent.shape = rest;
     }
     out.push_back(std::move(extent));
@@ -115,16 +117,16 @@ LogExtent ColdTier::FinishExtent(DraftExtent extent, const RecordNote& note, Byt
   header.relocated = relocated;
   header.siblings.resize(header.has_record_header ? siblings : 0);
   header.note = note;
-  const uint64_t header_parity = header.has_record_header ? ParityBytes(note.ecc.OfHeader(), record_header.size()) : 0;
-  uint64_t front = header.header_bytes() + record_header.size() + header_parity;
+  ExtentContents contents{extent.shape, note.run_bytes, static_cast<uint32_t>(record_header.size()), note.ecc};
+  uint64_t front = header.header_bytes() + record_header.size();
   if (front > extent.shape.runs_at) {
     // The bound of the record header was too low: it stays right, at the price of a copy.
-    ExtentShape wider{extent.shape.runs, static_cast<uint32_t>(AlignUp(front, kExtentAlignment))};
-    extent.memory = CopyRuns(*extent.memory, extent.shape, wider, note.run_bytes, note.ecc, nullptr);
-    extent.shape = wider;
+    contents.shape.runs_at = static_cast<uint32_t>(AlignUp(front, kExtentAlignment));
+    extent.memory = CopyRuns(*extent.memory, extent.shape, contents, nullptr);
+    extent.shape = contents.shape;
   }
   header.shape = extent.shape;
-  header.payload_bytes = ExtentEnd(extent.shape, note.run_bytes, note.ecc) - header.header_bytes();
+  header.payload_bytes = contents.End() - header.header_bytes();
   const ChunkPool::Lease& memory = *extent.memory;
   uint64_t at = header.header_bytes();
   // What is between the parts goes to the medium too.
@@ -135,16 +137,19 @@ LogExtent ColdTier::FinishExtent(DraftExtent extent, const RecordNote& note, Byt
   };
   if (header.has_record_header) {
     CopyScattered(RunBytes(record_header), go_to(header.record_header_at(), record_header.size()));
-    ComputeParity(note.ecc.OfHeader(), RunBytes(record_header), go_to(at, header_parity));
   }
   for (uint32_t i = 0; i < kRunIds; ++i) {
     if (extent.shape.runs.Has(i)) go_to(RunOffset(extent.shape, note.run_bytes, i), note.run_bytes[i]);
   }
+  if (uint64_t bytes = ParityBytes(note.ecc.OfHeader(), record_header.size()); bytes > 0) {
+    ComputeParity(note.ecc.OfHeader(), RunBytes(record_header), go_to(contents.HeaderParityOffset(), bytes));
+  }
   for (uint32_t i = 0; i < kRunIds; ++i) {
-    if (!extent.shape.runs.Has(i) || note.ecc.OfRun(i) == EccCode::kNone || note.run_bytes[i] == 0) continue;
-    ComputeParity(note.ecc.OfRun(i), SpanAt(memory, RunOffset(extent.shape, note.run_bytes, i), note.run_bytes[i]),
-                  go_to(ParityOffset(extent.shape, note.run_bytes, note.ecc, i),
-                        ParityBytes(note.ecc.OfRun(i), note.run_bytes[i])));
+    const EccCode code = note.ecc.OfRun(i);
+    const uint64_t bytes = extent.shape.runs.Has(i) ? ParityBytes(code, note.run_bytes[i]) : 0;
+    if (bytes == 0) continue;
+    ComputeParity(code, SpanAt(memory, RunOffset(extent.shape, note.run_bytes, i), note.run_bytes[i]),
+                  go_to(contents.ParityOffset(i), bytes));
   }
   header.payload_crc = CrcOf(SpanAt(memory, header.header_bytes(), header.payload_bytes), sequence);
   out.memory = std::move(extent.memory);

@@ -1,5 +1,6 @@
 // Reading copies back, and finding out what is lost.
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "base/check.h"
@@ -76,13 +77,10 @@ absl::Status ColdTier::PrepareRead(ReadOp* op) {
     part->base = base;
     part->needed_bytes = shape.runs_at;
     for (uint32_t run = 0; run < kRunIds; ++run) {
-      if (!wanted.Has(run)) continue;
-      bool parity = op->correct && ParityBytes(op->ecc.OfRun(run), op->lengths[run]) > 0;
-      uint64_t end =
-          parity ? ParityOffset(shape, op->lengths, op->ecc, run) + ParityBytes(op->ecc.OfRun(run), op->lengths[run])
-                 : RunOffset(shape, op->lengths, run) + op->lengths[run];
-      part->needed_bytes = std::max(part->needed_bytes, end);
+      if (wanted.Has(run)) part->needed_bytes = RunOffset(shape, op->lengths, run) + op->lengths[run];
     }
+    // Parity lies behind the last run.
+    if (op->correct) part->needed_bytes = copy.layout->ExtentBytes(i);
     part->read_at = AlignDown(part->place.offset, kIoAlignment);
     part->head = part->place.offset - part->read_at;
     part->read_bytes = AlignUp(part->head + part->needed_bytes, kIoAlignment);
@@ -157,8 +155,12 @@ void ColdTier::IssueReads(const std::shared_ptr<ReadOp>& op) {
     uint64_t left = part->read_bytes;
     for (MutableByteSpan piece : part->memory->pieces()) {
       if (left == 0) break;
-      pieces.push_back(piece.first(std::min<uint64_t>(left, piece.size())));
-      left -= pieces.back().size();
+      piece = piece.first(std::min<uint64_t>(left, piece.size()));
+      left -= piece.size();
+      for (uint64_t step = op->salvage ? kIoAlignment : piece.size(); !piece.empty();) {
+        pieces.push_back(piece.first(std::min<uint64_t>(step, piece.size())));
+        piece = piece.subspan(pieces.back().size());
+      }
     }
     part->status = absl::OkStatus();
     part->gapless_bytes = part->read_bytes;
@@ -166,7 +168,12 @@ void ColdTier::IssueReads(const std::shared_ptr<ReadOp>& op) {
     uint64_t start = 0;
     for (MutableByteSpan piece : pieces) {
       device_->Read(part->segment->file, part->read_at + start, piece,
-                    [this, op, part, start, length = piece.size()](IoResult result) {
+                    [this, op, part, start, piece, length = piece.size()](IoResult result) {
+                      if (op->salvage && !result.status.ok()) {
+                        std::memset(piece.data(), 0, piece.size());
+                        result = {absl::OkStatus(), length};
+                        op->corrected = true;
+                      }
                       {
                         std::lock_guard lock(part->mu);
                         if (result.bytes < length)
@@ -200,7 +207,7 @@ void ColdTier::JudgeRead(ReadOp* op, RunMask* lost, absl::Status* base_error) {
       if (!extent.ok()) {
         // Who the copy is for is in its record header and in the seeds of its checks as well.
         damage = op->ecc.any() ? absl::OkStatus() : extent.status();
-        op->corrected |= op->ecc.any();
+        if (op->ecc.any()) op->corrected = true;
       } else if (extent->sequence != op->sequence || extent->place != part->place || extent->shape != part->shape ||
                  extent->note.digest != op->digest) {
         damage = DataLoss("segment {:08x} holds another extent at {}", part->place.segment, part->place.offset);
@@ -217,6 +224,8 @@ void ColdTier::JudgeRead(ReadOp* op, RunMask* lost, absl::Status* base_error) {
       continue;
     }
     if (part->base) *base_error = damage;
+    // Whoever reads it again, with its parity, may still get it.
+    if (op->ecc.any() && !op->correct) continue;
     // Unless it was moved meanwhile: then what was read is no longer what the copy refers to.
     std::lock_guard lock(mu_);
     for (size_t i = 0; i < kRecordExtentsMax; ++i) {
@@ -233,6 +242,12 @@ void ColdTier::FinishRead(const std::shared_ptr<ReadOp>& op) {
   bool refused = std::any_of(op->parts.begin(), op->parts.end(), [](const auto& part) {
     return !part->status.ok() && part->status.code() != absl::StatusCode::kInvalidArgument;
   });
+  if (refused && op->correct && op->attempts >= kReadAttemptsMax && !op->salvage) {
+    // Sector by sector: what the medium does not give counts as erased.
+    op->salvage = true;
+    for (const auto& part : op->parts) part->done = part->status.ok();
+    return IssueReads(op);
+  }
   if (refused && op->attempts < kReadAttemptsMax) {
     for (const auto& part : op->parts) part->done = part->status.ok();
     {

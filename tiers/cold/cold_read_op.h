@@ -38,13 +38,17 @@ struct ColdTier::ReadOp {
   RunLengths lengths{};
   EccPolicy ecc;
   uint32_t header_bytes = 0;
-  bool correct = false;    // Parity is read too, and used.
-  bool corrected = false;  // Something was not as it was written, and error correction saw to it.
+  bool correct = false;                // Parity is read too, and used.
+  bool salvage = false;                // Sectors that the medium does not give are erasures.
+  std::atomic<bool> corrected{false};  // Something was not as it was written, and error correction saw to it.
   std::vector<std::unique_ptr<ReadPart>> parts;
   std::atomic<uint32_t> parts_left{0};
   int attempts = 0;
   std::shared_ptr<const RecordHeader> header;
   RunMask present;  // Of the parts that turned out well.
+  ExtentContents ContentsOf(const ReadPart& part) const {
+    return {part.shape, lengths, part.base ? header_bytes : 0, ecc};
+  }
 };
 
 }  // namespace firn

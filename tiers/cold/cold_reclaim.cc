@@ -247,6 +247,10 @@ void ColdTier::DropExtents(const std::shared_ptr<ReclaimJob>& job, const std::ve
       if (copy == nullptr) continue;
       if (extent == 0) {
         lost.push_back({header.note.identity, copy->Runs(), true});
+        // Whoever still refers to it holds nothing of a segment that goes.
+        uint64_t base_bytes = AlignUp(copy->layout->ExtentBytes(0), kExtentAlignment);
+        stored_bytes_ -= base_bytes;
+        copy->stored_units -= static_cast<uint32_t>(base_bytes / kExtentAlignment);
         // No tombstone: without its base nothing of it can come back.
         ForgetLocked(copy, false);
         batch.Delete(RecordKey(copy->sequence));

@@ -93,13 +93,15 @@ absl::Status ColdTier::Recoverer::ElectWinners() {
 }
 
 void ColdTier::Recoverer::LoadCopy(RecordRow row, bool new_to_index) {
-  if (row.extents.empty() || !PlaceExists(row.extents[0], row.note)) {
+  if (row.extents.empty() || !PlaceExists(row.extents[0], row.note, true)) {
     report_.missing_extents += row.extents.size();
     batch_.Delete(RecordKey(row.sequence));
     return MaybeApply();
   }
   size_t before = row.extents.size();
-  std::erase_if(row.extents, [&](const RowExtent& extent) { return !PlaceExists(extent, row.note); });
+  std::erase_if(row.extents, [&, base = row.extents[0].place](const RowExtent& extent) {
+    return !PlaceExists(extent, row.note, extent.place == base);
+  });
   report_.missing_extents += before - row.extents.size();
   RunMask present;
   for (const RowExtent& extent : row.extents) present |= extent.shape.runs;
@@ -108,7 +110,7 @@ void ColdTier::Recoverer::LoadCopy(RecordRow row, bool new_to_index) {
   bool wins = Wins(row.sequence, row.note.identity);
   {
     std::lock_guard lock(tier_.mu_);
-    tier_.LinkLocked(copy, row.extents, row.note);
+    tier_.LinkLocked(copy, row.extents);
     if (!wins) tier_.ForgetLocked(copy, true);
   }
   if (!wins) return;
@@ -155,7 +157,9 @@ absl::Status ColdTier::Recoverer::LoadLocations() {
       // Moved, and the index had not been told: the new place stands in for one that is gone.
       for (const ExtentHeader& header : replayed->second.extents) {
         for (RowExtent& extent : row->extents) {
-          if (PlaceExists(extent, row->note) || (extent.shape.runs & header.shape.runs).Empty()) continue;
+          if (PlaceExists(extent, row->note, &extent == row->extents.data()) ||
+              (extent.shape.runs & header.shape.runs).Empty())
+            continue;
           if (header.has_record_header) row->note = header.note;
           extent = {header.place, header.shape};
           changed = true;

@@ -93,13 +93,14 @@ class ColdTier::Recoverer {
     ++report_.duplicates;
     if (version > winner->second) winner->second = version;
   }
-  bool PlaceExists(const RowExtent& extent, const RecordNote& note) {
+  // `base`: the extent with the record header.
+  bool PlaceExists(const RowExtent& extent, const RecordNote& note, bool base) {
     if (extent.place.segment != last_id_ || last_segment_ == nullptr) {
       last_id_ = extent.place.segment;
       last_segment_ = tier_.segments_->Find(last_id_);
     }
-    return last_segment_ != nullptr &&
-           extent.place.offset + ExtentEnd(extent.shape, note.run_bytes, note.ecc) <= last_segment_->file->size();
+    ExtentContents contents{extent.shape, note.run_bytes, base ? note.header_bytes : 0, note.ecc};
+    return last_segment_ != nullptr && extent.place.offset + contents.End() <= last_segment_->file->size();
   }
   void MaybeApply() {
     if (batch_.bytes() > kRecoveryBatchBytesMax) tier_.ApplyBatch(std::exchange(batch_, IndexBatch()));

@@ -108,10 +108,10 @@ void ColdTier::OnRelocationRead(const std::shared_ptr<ReclaimJob>& job, ExtentHe
   RecordNote note = Without(stored->note, dropped);
   ByteSpan record_header;
   if (stored->has_record_header) record_header = extent.subspan(stored->record_header_at(), note.header_bytes);
-  uint64_t front = kExtentHeaderBytesMax + record_header.size() +
-                   (record_header.empty() ? 0 : ParityBytes(note.ecc.OfHeader(), record_header.size()));
+  uint64_t front = kExtentHeaderBytesMax + record_header.size();
   ExtentShape shape{stored->shape.runs - dropped, static_cast<uint32_t>(AlignUp(front, kExtentAlignment))};
-  DraftExtent moved{stored->stream, shape, ChunkPool::Lease::OnHeap(ExtentEnd(shape, note.run_bytes, note.ecc))};
+  ExtentContents contents{shape, note.run_bytes, static_cast<uint32_t>(record_header.size()), note.ecc};
+  DraftExtent moved{stored->stream, shape, ChunkPool::Lease::OnHeap(contents.End())};
   for (uint32_t i = 0; i < kRunIds; ++i) {
     if (!shape.runs.Has(i)) continue;
     CopyScattered(RunBytes(extent.subspan(RunOffset(stored->shape, stored->note.run_bytes, i), note.run_bytes[i])),

@@ -138,7 +138,7 @@ class ColdTier final : public Tier, private LogSink {
   void SplitProtected(std::vector<DraftExtent>* extents, const RunLengths& lengths, RunMask protect) const;
   LogExtent FinishExtent(DraftExtent extent, const RecordNote& note, ByteSpan record_header, uint64_t sequence,
                          size_t siblings, bool relocated) const;
-  void LinkLocked(const ColdCopyPtr& copy, const std::vector<RowExtent>& extents, const RecordNote& note);
+  void LinkLocked(const ColdCopyPtr& copy, const std::vector<RowExtent>& extents);
   void UnlinkExtentLocked(ColdCopy* copy, size_t extent);
   void UpdateStoredLocked(ColdCopy* copy);
   // False if it was forgotten before. `in_log`: so that a rebuild does not bring it back.

@@ -22,7 +22,10 @@ struct ColdLayout {
   uint32_t header_bytes = 0;                             // Of the serialized record header.
   std::array<ExtentShape, kRecordExtentsMax> extents{};  // The one with the record header first.
   bool operator==(const ColdLayout&) const = default;
-  uint64_t ExtentBytes(size_t extent) const { return ExtentEnd(extents[extent], run_bytes, ecc); }
+  ExtentContents ContentsOf(size_t extent) const {
+    return {extents[extent], run_bytes, extent == 0 ? header_bytes : 0, ecc};
+  }
+  uint64_t ExtentBytes(size_t extent) const { return ContentsOf(extent).End(); }
 
   template <typename H>
   friend H AbslHashValue(H h, const ColdLayout& layout) {

@@ -172,8 +172,9 @@ void StoreImpl::StartGet(std::shared_ptr<GetContext> context) {
 void StoreImpl::OnBlockRead(std::shared_ptr<ReadFlight> flight, absl::StatusOr<EncodedBlock> block) {
   RunMask intact;
   if (block.ok()) intact = IntactRuns(*block);
-  bool damaged =
-      block.ok() ? !intact.Contains(flight->runs & block->header->encoded) : absl::IsDataLoss(block.status());
+  // With a code, what a medium refuses may still be made from what it gives.
+  bool damaged = block.ok() ? !intact.Contains(flight->runs & block->header->encoded)
+                            : absl::IsDataLoss(block.status()) || absl::IsUnavailable(block.status());
   if (damaged && !flight->corrected && options_.tiers[flight->tier].tier->ecc().any()) {
     return CorrectRead(std::move(flight), std::move(block));
   }

@@ -192,7 +192,12 @@ void StoreImpl::ReadForMove(std::shared_ptr<Move> move) {
   tier->Read(std::move(source), identity, runs,
              [this, executor, move = std::move(move)](absl::StatusOr<EncodedBlock> block) mutable {
                executor->Post([this, move = std::move(move), block = std::move(block)]() mutable {
-                 if (!block.ok()) return FailMove(std::move(move), block.status());
+                 if (!block.ok()) {
+                   // The next attempt finds it healed, or gone.
+                   if (absl::IsDataLoss(block.status()))
+                     OnDamage(move->entry, move->identity, move->from, move->source, {});
+                   return FailMove(std::move(move), block.status());
+                 }
                  move->block = *std::move(block);
                  TransferForMove(std::move(move));
                });

@@ -121,9 +121,9 @@ absl::Status ReadRecordPart(ByteReader* reader, ExtentHeader* header) {
     place.offset = reader->Read<uint64_t>();
     header->siblings.push_back(place);
   }
-  uint64_t runs_end = ExtentEnd(header->shape, note.run_bytes, note.ecc);
+  uint64_t runs_end = header->contents().End();
   uint64_t front = header->header_bytes();
-  if (header->has_record_header) front += note.header_bytes + ParityBytes(note.ecc.OfHeader(), note.header_bytes);
+  if (header->has_record_header) front += note.header_bytes;
   if (header->shape.runs_at < front || runs_end != header->extent_bytes()) {
     return DataLoss("extent header: runs from {} to {} do not fit its {} bytes", header->shape.runs_at, runs_end,
                     header->extent_bytes());
@@ -155,38 +155,38 @@ uint64_t RunsEnd(const ExtentShape& shape, const RunLengths& lengths) {
   return end;
 }
 
-// The end of the parity of the runs before `run_index`.
-uint64_t ParityEnd(const ExtentShape& shape, const RunLengths& lengths, EccPolicy ecc, uint32_t run_index) {
-  uint64_t end = RunsEnd(shape, lengths);
-  for (uint32_t i = 0; i < run_index; ++i) {
-    if (!shape.runs.Has(i)) continue;
-    uint64_t bytes = ParityBytes(ecc.OfRun(i), lengths[i]);
+// The end of the record header's parity and of that of the runs before `run_index`.
+uint64_t ParityEnd(const ExtentContents& contents, uint32_t run_index) {
+  uint64_t end = RunsEnd(contents.shape, contents.lengths);
+  auto add = [&end](uint64_t bytes) {
     if (bytes > 0) end = AlignUp(end, kParityAlignment) + bytes;
+  };
+  add(ParityBytes(contents.ecc.OfHeader(), contents.header_bytes));
+  for (uint32_t i = 0; i < run_index; ++i) {
+    if (contents.shape.runs.Has(i)) add(ParityBytes(contents.ecc.OfRun(i), contents.lengths[i]));
   }
   return end;
 }
 
 }  // namespace
 
-uint64_t ParityOffset(const ExtentShape& shape, const RunLengths& lengths, EccPolicy ecc, uint32_t run_index) {
+uint64_t ExtentContents::HeaderParityOffset() const { return AlignUp(RunsEnd(shape, lengths), kParityAlignment); }
+
+uint64_t ExtentContents::ParityOffset(uint32_t run_index) const {
   FIRN_CHECK(shape.runs.Has(run_index));
-  return AlignUp(ParityEnd(shape, lengths, ecc, run_index), kParityAlignment);
+  return AlignUp(ParityEnd(*this, run_index), kParityAlignment);
 }
 
-uint64_t ExtentEnd(const ExtentShape& shape, const RunLengths& lengths, EccPolicy ecc) {
-  return ParityEnd(shape, lengths, ecc, kRunIds);
-}
+uint64_t ExtentContents::End() const { return ParityEnd(*this, kRunIds); }
 
-uint64_t ProtectedHeaderOffset(const ExtentShape& shape, uint32_t header_bytes, EccPolicy ecc) {
-  uint64_t bytes = header_bytes + ParityBytes(ecc.OfHeader(), header_bytes);
-  FIRN_CHECK(bytes <= shape.runs_at);
-  return shape.runs_at - bytes;
+uint64_t ProtectedHeaderOffset(const ExtentShape& shape, uint32_t header_bytes) {
+  FIRN_CHECK(header_bytes <= shape.runs_at);
+  return shape.runs_at - header_bytes;
 }
 
 uint64_t ExtentHeader::record_header_at() const {
   FIRN_CHECK(has_record_header);
-  return note.ecc.OfHeader() == EccCode::kNone ? header_bytes()
-                                               : ProtectedHeaderOffset(shape, note.header_bytes, note.ecc);
+  return note.ecc.OfHeader() == EccCode::kNone ? header_bytes() : ProtectedHeaderOffset(shape, note.header_bytes);
 }
 
 ClassPair RecordNote::ClassOf(RunMask present) const {

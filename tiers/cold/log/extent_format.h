@@ -52,7 +52,7 @@ struct ExtentPlace {
 };
 
 // Which runs an extent holds, and where the first one starts; the others follow, each aligned to kExtentAlignment, and
-// behind the last one the parity of those that have some, each aligned to kParityAlignment: reads do not pass it.
+// then the parity of what has some, each aligned to kParityAlignment.
 struct ExtentShape {
   RunMask runs;
   uint32_t runs_at = 0;
@@ -60,11 +60,22 @@ struct ExtentShape {
 };
 using RunLengths = std::array<uint32_t, kRunIds>;
 uint64_t RunOffset(const ExtentShape& shape, const RunLengths& lengths, uint32_t run_index);
-uint64_t ParityOffset(const ExtentShape& shape, const RunLengths& lengths, EccPolicy ecc, uint32_t run_index);
-uint64_t ExtentEnd(const ExtentShape& shape, const RunLengths& lengths, EccPolicy ecc);
-// Where a record header of `header_bytes` lies that has parity: the two end where the runs start, so that they are
-// found whatever became of the extent's header.
-uint64_t ProtectedHeaderOffset(const ExtentShape& shape, uint32_t header_bytes, EccPolicy ecc);
+// All that decides where things lie in an extent of a record.
+struct ExtentContents {
+  ExtentShape shape;
+  RunLengths lengths{};
+  uint32_t header_bytes = 0;  // Of the record header; 0 where another extent has it.
+  EccPolicy ecc;
+
+  // Behind the last run: the record header's parity, then that of the runs. So reads do not pass it, and no sector has
+  // both a header and its parity.
+  uint64_t HeaderParityOffset() const;
+  uint64_t ParityOffset(uint32_t run_index) const;
+  uint64_t End() const;
+};
+// Where a record header lies that has parity: it ends where the runs start, so that it is found whatever became of the
+// extent's header.
+uint64_t ProtectedHeaderOffset(const ExtentShape& shape, uint32_t header_bytes);
 
 // What every extent of a record says about the whole record.
 struct RecordNote {
@@ -103,6 +114,9 @@ struct ExtentHeader {
   uint64_t header_bytes() const;  // Serialized.
   // Of the record's header, where this extent has it.
   uint64_t record_header_at() const;
+  ExtentContents contents() const {
+    return {shape, note.run_bytes, has_record_header ? note.header_bytes : 0, note.ecc};
+  }
   uint64_t extent_bytes() const { return header_bytes() + payload_bytes; }
 };
 

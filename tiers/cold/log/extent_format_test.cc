@@ -47,7 +47,7 @@ ExtentHeader RecordExtent() {
                   ClassPair{PrecisionClass::k4Bit, PrecisionClass::k4Bit},
                   ClassPair{PrecisionClass::k2Bit, PrecisionClass::k2Bit}};
   header.shape = {RunMask::Both(RunKind::kMeta) | RunMask::Both(RunKind::kP2), 832};
-  header.payload_bytes = ExtentEnd(header.shape, note.run_bytes, note.ecc) - header.header_bytes();
+  header.payload_bytes = header.contents().End() - header.header_bytes();
   header.payload_crc = 0x99aabbccddeeff00;
   return header;
 }
@@ -126,7 +126,7 @@ TEST(SegmentFormat, ExtentHeadersRoundTrip) {
   header.siblings.clear();
   header.relocated = true;
   header.has_record_header = false;
-  header.payload_bytes = ExtentEnd(header.shape, header.note.run_bytes, header.note.ecc) - header.header_bytes();
+  header.payload_bytes = header.contents().End() - header.header_bytes();
   parsed = ParseExtentHeader(SerializeExtentHeader(header, kSalt), kSalt);
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   ExpectSame(*parsed, header);
@@ -178,7 +178,7 @@ TEST(SegmentFormat, ForgedFieldsNeverCrashNorPassTheirBounds) {
     }
     auto parsed = ParseExtentHeader(bytes, kSalt);
     if (!parsed.ok() || parsed->kind != ExtentKind::kRecord) continue;
-    EXPECT_EQ(ExtentEnd(parsed->shape, parsed->note.run_bytes, parsed->note.ecc), parsed->extent_bytes());
+    EXPECT_EQ(parsed->contents().End(), parsed->extent_bytes());
     EXPECT_LE(parsed->note.header_bytes, kRecordHeaderBytesMax);
     EXPECT_LT(parsed->siblings.size(), kRecordExtentsMax);
   }

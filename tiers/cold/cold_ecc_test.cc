@@ -1,0 +1,184 @@
+// A log with parity: flips, lost sectors and damaged headers are read back as they were written, also after a restart,
+// and what is moved is mended on the way.
+#include <gmock/gmock.h>
+
+#include "tiers/cold/cold_test_util.h"
+
+namespace firn {
+namespace {
+
+absl::StatusOr<EncodedBlock> GetCorrected(ColdRig* rig, const CopyPtr& copy, const EncodedBlock& block) {
+  Awaited<absl::StatusOr<EncodedBlock>> result;
+  rig->cold->ReadCorrected(copy, block.header->identity, RunMask::All(), result.Done());
+  auto read = result.Wait(rig);
+  return read.has_value() ? *std::move(read) : InternalError("the read never completed");
+}
+
+// Flips a bit of everything that a block wrote, at steps of `step` bytes: bytes that are not zero in its segments.
+void FlipEvery(ColdRig* rig, uint64_t step, uint64_t from = kSegmentHeaderBytes) {
+  std::vector<FileEntry> files = *rig->memory.List();
+  for (const FileEntry& entry : files) {
+    std::vector<uint8_t> image = rig->memory.Peek(entry.name);
+    for (uint64_t at = from; at < image.size(); at += step) {
+      if (image[at] != 0) image[at] ^= static_cast<uint8_t>(1u << at / step % 8);
+    }
+    rig->memory.Poke(entry.name, 0, image);
+  }
+}
+
+TEST(ColdEcc, C38_flipsAreCorrectedWhereverTheyAre) {
+  for (uint32_t kib : {8u, 40u, 512u}) {
+    SCOPED_TRACE(kib);
+    ColdRig rig;
+    rig.options.ecc = EccPolicy::Uniform(EccCode::kSecded);
+    ASSERT_TRUE(rig.Open().ok());
+    EncodedBlock block = ColdBlock(1, kib);
+    CopyPtr copy = *rig.Put(block);
+    // Clean first: nothing is corrected.
+    auto clean = GetCorrected(&rig, copy, block);
+    ASSERT_TRUE(clean.ok()) << clean.status();
+    EXPECT_FALSE(clean->corrected);
+    EXPECT_TRUE(SameBlock(*clean, block));
+    // A flip in each 1,000 bytes: no code word has two.
+    FlipEvery(&rig, 1000);
+    auto read = GetCorrected(&rig, copy, block);
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_TRUE(read->corrected);
+    EXPECT_TRUE(SameBlock(*read, block));
+    EXPECT_GT(rig.cold->Counters().ecc_corrected, 0u);
+    EXPECT_EQ(rig.cold->Counters().ecc_uncorrectable, 0u);
+  }
+}
+
+// What a lost sector is: the device refuses all reads that touch it.
+TEST(ColdEcc, ALostSectorCostsNothing) {
+  ColdRig rig;
+  rig.options.ecc = EccPolicy::Uniform(EccCode::kReedSolomon);
+  ASSERT_TRUE(rig.Open().ok());
+  EncodedBlock block = ColdBlock(1, 512);
+  CopyPtr copy = *rig.Put(block);
+  std::vector<FileEntry> files = *rig.memory.List();
+  uint64_t tried = 0, salvaged = 0;
+  for (const FileEntry& entry : files) {
+    std::vector<uint8_t> image = rig.memory.Peek(entry.name);
+    for (uint64_t sector = kSegmentHeaderBytes; sector < image.size(); sector += kIoAlignment) {
+      auto begin = image.begin() + static_cast<ptrdiff_t>(sector);
+      if (std::all_of(begin, begin + kIoAlignment, [](uint8_t byte) { return byte == 0; })) continue;
+      rig.faulty.SetHook([&](const RawIo& io) -> std::optional<int64_t> {
+        bool touches = io.kind == IoKind::kRead && io.file->name() == entry.name && io.offset < sector + kIoAlignment &&
+                       io.offset + io.length > sector;
+        return touches ? std::optional<int64_t>(-EIO) : std::nullopt;
+      });
+      ++tried;
+      auto read = GetCorrected(&rig, copy, block);
+      ASSERT_TRUE(read.ok()) << entry.name << " at " << sector << ": " << read.status();
+      EXPECT_EQ(IntactRuns(*read), block.present) << entry.name << " at " << sector;
+      EXPECT_TRUE(SameBlock(*read, block));
+      salvaged += read->corrected ? 1 : 0;
+    }
+  }
+  rig.faulty.SetHook(nullptr);
+  EXPECT_GT(tried, 100u);
+  EXPECT_GT(salvaged, 100u);
+  EXPECT_EQ(copy->Runs(), block.present) << "nothing was given up";
+}
+
+TEST(ColdEcc, DamageToAnExtentsHeaderCostsNothing) {
+  for (EccCode code : {EccCode::kSecded, EccCode::kReedSolomon}) {
+    ColdRig rig;
+    rig.options.ecc = EccPolicy::Graded(code);
+    ASSERT_TRUE(rig.Open().ok());
+    EncodedBlock block = ColdBlock(1, 512);
+    CopyPtr copy = *rig.Put(block);
+    std::vector<FileEntry> files = *rig.memory.List();
+    for (const FileEntry& entry : files) {
+      rig.memory.Poke(entry.name, kSegmentHeaderBytes, std::vector<uint8_t>(48, 0xA5));
+    }
+    auto read = GetCorrected(&rig, copy, block);
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_TRUE(read->corrected);
+    EXPECT_TRUE(SameBlock(*read, block));
+  }
+}
+
+TEST(ColdEcc, BeyondTheCodeItIsDamageAsEver) {
+  ColdRig rig;
+  rig.options.ecc = EccPolicy::Graded(EccCode::kSecded);
+  ASSERT_TRUE(rig.Open().ok());
+  EncodedBlock block = ColdBlock(1, 512);
+  CopyPtr copy = *rig.Put(block);
+  FlipEvery(&rig, 4);
+  // A read that does not correct takes nothing away; one that does finds the header beyond its code.
+  EXPECT_FALSE(rig.Get(copy, block).ok());
+  EXPECT_EQ(copy->Runs(), block.present);
+  EXPECT_TRUE(absl::IsDataLoss(GetCorrected(&rig, copy, block).status()));
+  EXPECT_TRUE(copy->Runs().Empty() || rig.events.wholes() == 1u);
+}
+
+TEST(ColdEcc, PoliciesChangeFromStartToStart) {
+  ColdRig rig;
+  std::vector<std::pair<EncodedBlock, EccPolicy>> written;
+  uint64_t number = 0;
+  for (EccPolicy policy :
+       {EccPolicy(), EccPolicy::Uniform(EccCode::kSecded), EccPolicy::Graded(EccCode::kReedSolomon)}) {
+    rig.options.ecc = policy;
+    ASSERT_TRUE(rig.Open().ok());
+    for (uint32_t kib : {8u, 300u}) {
+      EncodedBlock block = ColdBlock(++number, kib);
+      ASSERT_TRUE(rig.Put(block).ok());
+      written.emplace_back(block, policy);
+    }
+    rig.Flush();
+    number % 4 == 0 ? rig.Kill() : static_cast<void>(rig.Close());
+  }
+  for (bool lose_index : {false, true}) {
+    if (lose_index) rig.index.Clear();
+    rig.options.ecc = {};
+    ASSERT_TRUE(rig.Open().ok());
+    ASSERT_EQ(rig.recovered.size(), written.size());
+    for (const auto& [block, policy] : written) {
+      const RecoveredCopy* copy = rig.Recovered(block.header->identity);
+      ASSERT_NE(copy, nullptr);
+      auto read = rig.Get(copy->copy, block);
+      ASSERT_TRUE(read.ok()) << read.status();
+      EXPECT_TRUE(SameBlock(*read, block));
+      auto corrected = GetCorrected(&rig, copy->copy, block);
+      EXPECT_EQ(corrected.ok(), policy.any()) << corrected.status();
+      EXPECT_EQ(absl::IsUnimplemented(corrected.status()), !policy.any());
+    }
+    ASSERT_TRUE(rig.Close().ok());
+  }
+}
+
+TEST(ColdEcc, WhatIsMovedIsMendedOnTheWay) {
+  ColdRig rig(32 * kMiB);
+  rig.options.ecc = EccPolicy::Uniform(EccCode::kSecded);
+  ASSERT_TRUE(rig.Open().ok());
+  std::vector<std::pair<EncodedBlock, CopyPtr>> kept;
+  absl::flat_hash_map<Digest, bool> moves;
+  for (uint64_t i = 0; i < 10; ++i) {
+    EncodedBlock block = ColdBlock(i, 16);
+    moves[block.header->identity.key] = true;
+    kept.emplace_back(block, *rig.Put(block));
+  }
+  rig.events.judge = [&](const Identity& identity, RunMask leaving) {
+    // Planes stay too.
+    return moves.contains(identity.key) && !leaving.Empty() ? ReclaimVerdict::kRelocate : ReclaimVerdict::kDrop;
+  };
+  rig.Flush();
+  FlipEvery(&rig, 5000);
+  for (uint64_t i = 1000; rig.cold->ReclaimCounters().relocated_records < kept.size() && i < 20'000; ++i) {
+    rig.Put(ColdBlock(i, 16)).IgnoreError();
+  }
+  EXPECT_GE(rig.cold->ReclaimCounters().relocated_records, kept.size());
+  EXPECT_GT(rig.cold->Counters().ecc_corrected, 0u);
+  for (const auto& [block, copy] : kept) {
+    auto read = rig.Get(copy, block);
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(IntactRuns(*read), block.present);
+    EXPECT_TRUE(SameBlock(*read, block));
+  }
+}
+
+}  // namespace
+}  // namespace firn
