@@ -82,7 +82,8 @@ struct TierUsage {
   uint64_t overhead_bytes = 0;  // Of these, the medium's own: used = sum of StoredBytes + draft_bytes + overhead_bytes.
   uint64_t draft_bytes = 0;     // Of these, reserved and not yet committed.
   uint64_t copies = 0;
-  uint64_t held_bytes = 0;  // Of used_bytes, copies that nobody but readers refers to.
+  uint64_t held_bytes = 0;         // Of used_bytes, copies that nobody but readers refers to.
+  uint64_t quarantined_bytes = 0;  // Of overhead_bytes, places that gave wrong bytes again and again.
 };
 
 struct TierCounters {

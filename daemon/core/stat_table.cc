@@ -56,6 +56,8 @@ constexpr TierStatRow kTier[] = {
      [](const TierStats& t) { return t.usage.draft_bytes; }},
     {"held_bytes", kGauge, "Of the bytes taken, removed blocks that readers still hold.",
      [](const TierStats& t) { return t.usage.held_bytes; }},
+    {"quarantined_bytes", kGauge, "Of the overhead, memory kept out of use because it gave wrong bytes more than once.",
+     [](const TierStats& t) { return t.usage.quarantined_bytes; }},
     {"copies", kGauge, "Copies stored.", [](const TierStats& t) { return t.usage.copies; }},
     {"hits", kCounter, "Gets served from here.", [](const TierStats& t) { return t.hits; }},
     {"demotions_in", kCounter, "Blocks that arrived from a hotter tier.",

@@ -307,6 +307,33 @@ TEST(StoreHeal, ScrubbingFindsEveryPlantedFault) {
   rig.h->ExpectConsistent();
 }
 
+// A bit that is stuck spoils whatever comes there: after the second time its place is kept out of use.
+TEST(StoreHeal, APlaceThatFailsAgainIsQuarantined) {
+  HealRig rig(EccPolicy::Uniform(EccCode::kSecded));
+  rig.Put(1, 1);
+  const uint8_t* first = rig.RunInMemory(1, RunKind::kMeta, Part::kK).data();
+  for (int round = 0; round < 8 && rig.StatsOf(1).usage.quarantined_bytes == 0; ++round) {
+    MutableByteSpan meta = rig.RunInMemory(1, RunKind::kMeta, Part::kK);
+    Flip(meta, 9);
+    ASSERT_TRUE(rig.Get(1).ok());
+  }
+  TierUsage usage = rig.StatsOf(1).usage;
+  EXPECT_GT(usage.quarantined_bytes, 0u);
+  EXPECT_GE(usage.overhead_bytes, usage.quarantined_bytes);
+  rig.h->ExpectConsistent();
+  EXPECT_TRUE(rig.h->store->Delete(rig.h->ns, TestKey(1)).ok());
+  rig.Run();
+  // What comes next does not lie there.
+  for (uint64_t key = 2; key < 20; ++key) {
+    rig.Put(key, 1);
+    EXPECT_NE(rig.RunInMemory(key, RunKind::kMeta, Part::kK).data(), first);
+  }
+  for (size_t tier : {0u, 1u}) {
+    auto& arena = static_cast<const ArenaTier&>(*rig.h->store->tier(static_cast<uint8_t>(tier)).tier);
+    EXPECT_TRUE(arena.AuditForTest().ok()) << arena.AuditForTest();
+  }
+}
+
 TEST(StoreHeal, ScrubbingKeepsItsPace) {
   HealRig rig({});
   for (uint64_t key = 0; key < 64; ++key) rig.Put(key, 0);

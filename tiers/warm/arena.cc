@@ -10,6 +10,10 @@
 namespace firn {
 namespace {
 
+// Findings on one page from which on it isn't trusted, and the share of the pool that may be given up for that.
+constexpr uint32_t kDamagesMax = 2;
+constexpr uint64_t kQuarantineShare = 64;
+
 bool IsHeld(const ArenaPiece& piece) { return piece.copies > 0 && piece.indexed == 0; }
 
 }  // namespace
@@ -103,11 +107,39 @@ bool Arena::TakeChunks(ArenaRecord* record, uint64_t tag, DirtyChunks* dirty) {
 void Arena::FreeChunks(const ChunkPlan& plan, std::span<const uint64_t> offsets) {
   // From the back, so that the pool hands neighbours out in rising order again.
   for (uint32_t i = plan.chunks(); i > 0; --i) {
+    if (Quarantine(offsets[i - 1], i - 1 < plan.pages, plan.chunk_bytes(i - 1))) continue;
     if (i - 1 < plan.pages) {
       pool_.FreePage(offsets[i - 1]);
     } else {
       pool_.FreeSlot(offsets[i - 1], plan.slots[i - 1 - plan.pages]);
     }
+  }
+}
+
+bool Arena::Quarantine(uint64_t offset, bool page, uint64_t bytes) {
+  if (suspect_.empty() || suspect_.erase(offset) == 0) return false;
+  if (quarantined_bytes_ + bytes > pool_.pages() * kArenaPageBytes / kQuarantineShare) return false;
+  quarantined_.emplace(offset, page);
+  quarantined_bytes_ += bytes;
+  return true;
+}
+
+void Arena::NoteDamage(const ArenaRecord& record, uint32_t piece, ByteSpan right) {
+  std::vector<uint64_t> wrong;
+  record.VisitPieces(static_cast<PieceMask>(1u << piece),
+                     [&](uint32_t, const ChunkPlan& plan, std::span<const uint64_t> offsets) {
+                       uint64_t at = 0;
+                       for (uint32_t c = 0; c < plan.chunks() && at < right.size(); ++c) {
+                         uint64_t bytes = std::min<uint64_t>(plan.chunk_bytes(c), right.size() - at);
+                         if (std::memcmp(region_->base() + offsets[c], right.data() + at, bytes) != 0) {
+                           wrong.push_back(offsets[c]);
+                         }
+                         at += bytes;
+                       }
+                     });
+  std::lock_guard lock(mu_);
+  for (uint64_t offset : wrong) {
+    if (++damages_[offset / kArenaPageBytes] >= kDamagesMax) suspect_.insert(offset);
   }
 }
 
@@ -209,6 +241,7 @@ TierUsage Arena::Usage() const {
   usage.draft_bytes = draft_bytes_;
   usage.held_bytes = held_bytes_;
   usage.copies = copies_;
+  usage.quarantined_bytes = quarantined_bytes_;
   return usage;
 }
 
@@ -234,6 +267,7 @@ absl::Status Arena::AuditForTest() const {
     });
   }
   FIRN_RETURN_IF_ERROR(found);
+  for (const auto& [offset, page] : quarantined_) ++(page ? pages : slots);
   if (stored != stored_bytes_ || drafts != draft_bytes_ || held != held_bytes_) {
     return InternalError("{}: stored {} counted {}, drafts {} counted {}, held {} counted {}", name_, stored,
                          stored_bytes_, drafts, draft_bytes_, held, held_bytes_);

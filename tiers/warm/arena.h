@@ -16,6 +16,8 @@
 #include <mutex>
 #include <string>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "codecs/ecc/ecc.h"
 #include "codecs/encoded_block.h"
@@ -51,6 +53,10 @@ class Arena {
   void Share(ArenaRecord* record, PieceMask pieces);
   // The index lets a copy go; readers may still hold it.
   void Unindex(ArenaRecord* record, PieceMask pieces);
+  // A piece turned out to be `right` instead of what the memory has. Chunks on pages where that happens again and again
+  // are kept out of use once they are free, up to a share of the pool: a bit that is stuck would spoil the next block
+  // too.
+  void NoteDamage(const ArenaRecord& record, uint32_t piece, ByteSpan right);
   // A copy is gone: pieces that no other copy uses are freed, and with the last of them the record.
   void Release(ArenaRecord* record, PieceMask pieces, bool indexed);
 
@@ -67,6 +73,8 @@ class Arena {
 
   bool TakeChunks(ArenaRecord* record, uint64_t tag, DirtyChunks* dirty);  // Needs mu_; all or nothing.
   void FreeChunks(const ChunkPlan& plan, std::span<const uint64_t> offsets);
+  // Keeps a chunk that is to be freed where it is, if it is suspect.
+  bool Quarantine(uint64_t offset, bool page, uint64_t bytes);
   void Unlink(ArenaRecord* record);
   uint64_t UsedBytes() const { return (pool_.pages() - pool_.free_pages()) * kArenaPageBytes; }
   uint64_t CapacityBytes() const { return std::min(limit_bytes_, pool_.pages() * kArenaPageBytes); }
@@ -84,8 +92,12 @@ class Arena {
   ArenaRecord* records_ = nullptr;
   uint64_t stored_bytes_ = 0;  // Of all pieces, drafts included.
   uint64_t draft_bytes_ = 0;
-  uint64_t held_bytes_ = 0;  // Of pieces with copies of which none is indexed.
-  uint64_t copies_ = 0;      // Indexed ones.
+  uint64_t held_bytes_ = 0;                          // Of pieces with copies of which none is indexed.
+  uint64_t copies_ = 0;                              // Indexed ones.
+  absl::flat_hash_map<uint64_t, uint32_t> damages_;  // By page: how often something there was wrong.
+  absl::flat_hash_set<uint64_t> suspect_;            // Chunks in use, by offset.
+  absl::flat_hash_map<uint64_t, bool> quarantined_;  // Chunks out of use, by offset; true for pages.
+  uint64_t quarantined_bytes_ = 0;
 };
 
 }  // namespace firn

@@ -160,7 +160,9 @@ void ArenaTier::ReadCorrectedImpl(CopyPtr copy, const Identity& identity, RunMas
     EccCode code = i == kHeaderPiece ? ecc().OfHeader() : ecc().OfRun(i);
     if (own.empty()) continue;
     Protected split = Split(code, whole);
-    outcome += CorrectInPlace(code, split.data, split.parity);
+    EccOutcome done_here = CorrectInPlace(code, split.data, split.parity);
+    if (done_here.corrected > 0) arena_->NoteDamage(*arena_copy.record(), i, own);
+    outcome += done_here;
     corrected[i] = split.data;
   }
   CountCorrections(outcome);

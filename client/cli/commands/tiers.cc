@@ -31,6 +31,14 @@ uint64_t LiveBytes(const firnkv::TierStats& tier) {
   return bytes;
 }
 
+// "graded secded" for header, metadata and base alone.
+std::string EccText(const std::string& ecc) {
+  for (const char* code : {"secded", "rs"}) {
+    if (ecc == fmt::format("meta={0},base={0},p4=none,p8=none", code)) return fmt::format("graded {}", code);
+  }
+  return ecc.empty() ? "-" : ecc;
+}
+
 absl::StatusOr<int> Tiers(Context* context) {
   FIRN_ASSIGN_OR_RETURN(firnkv::Client * client, context->Connect());
   FIRN_ASSIGN_OR_RETURN(firnkv::Capabilities capabilities, client->GetCapabilities());
@@ -59,7 +67,7 @@ absl::StatusOr<int> Tiers(Context* context) {
     table.Row({tier.name, info.medium, PairText(info.precision),
                info.least == firnkv::PrecisionPair{} ? "-" : PairText(info.least), std::to_string(tier.copies),
                FormatBytes(LiveBytes(tier)), FormatBytes(tier.used_bytes), FormatBytes(tier.capacity_bytes),
-               fmt::format("{:.1f}", share), info.ecc.empty() ? "-" : info.ecc, ClassesText(tier.blocks_by_class)});
+               fmt::format("{:.1f}", share), EccText(info.ecc), ClassesText(tier.blocks_by_class)});
   }
   context->json ? context->Print({{"tiers", rows}}) : table.Print();
   return kExitOk;
