@@ -83,12 +83,13 @@ int main(int argc, char** argv) {
   firn::cli::AddImportScales(&app, &context, &code);
   firn::cli::AddArtifact(&app, &context, &code);
   firn::cli::AddBench(&app, &context, &code);
+  firn::cli::AddChaos(&app, &context, &code);
   firn::cli::AddDemo(&app, &context, &code);
   // Last, as commands take over the footer that there is.
   app.footer(
       "Options of firn may also follow the command. Exit codes: 0 done; 1 done, but blocks were missed or refused, or\n"
-      "a plan is wrong; 2 wrong command line or file; 3 no daemon or no answer in time; 4 verify found a difference;\n"
-      "5 the daemon refused or failed.");
+      "a plan is wrong; 2 wrong command line or file; 3 no daemon or no answer in time; 4 verify found a difference,\n"
+      "or chaos something wrong; 5 the daemon refused or failed.");
   RefuseEmptyValues(&app);
   try {
     app.parse(argc, argv);

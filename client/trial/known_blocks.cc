@@ -1,4 +1,4 @@
-#include "tests/support/known_blocks.h"
+#include "client/trial/known_blocks.h"
 
 #include <cmath>
 #include <cstring>
@@ -29,6 +29,13 @@ firnkv::NamespaceFacts KnownModel::Facts() const {
 
 KnownModel SmallModel() { return {.name = "small", .layers = 2, .heads = 2, .width = 64, .tokens = 16}; }
 KnownModel LargeModel() { return {.name = "large", .layers = 8, .heads = 8, .width = 128, .tokens = 64}; }
+const std::vector<KnownModel>& ChaosModels() {
+  static const std::vector<KnownModel> models = {
+      {.name = "chaos-small", .layers = 1, .heads = 2, .width = 32, .tokens = 16},
+      {.name = "chaos-middle", .layers = 4, .heads = 2, .width = 64, .tokens = 64},
+      {.name = "chaos-large", .layers = 8, .heads = 4, .width = 128, .tokens = 64}};
+  return models;
+}
 
 firnkv::BlockKey KnownKey(uint64_t number) { return firnkv::BlockKey::Opaque("block " + std::to_string(number)); }
 
@@ -72,6 +79,24 @@ double ErrorLimit(firnkv::Precision precision) {
   return 0.6;
 }
 
+double LargestDifference(std::span<const uint16_t> expected, std::span<const uint16_t> values) {
+  if (values.size() != expected.size()) return INFINITY;
+  double largest = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    if (values[i] == expected[i]) continue;
+    double difference = std::abs(double{HalfToFloat(expected[i])} - double{HalfToFloat(values[i])});
+    if (!(difference <= largest)) largest = std::isnan(difference) ? INFINITY : difference;
+  }
+  return largest;
+}
+
+double DifferenceLimit(firnkv::Precision precision) {
+  if (precision >= firnkv::Precision::kExact) return 0;
+  if (precision >= firnkv::Precision::kInt8) return 0.05;
+  if (precision >= firnkv::Precision::kInt3) return 0.8;
+  return 2.5;
+}
+
 firnkv::PutResult PutKnown(firnkv::Client& client, const firnkv::Namespace& ns, const KnownModel& model,
                            uint64_t number, const firnkv::PutOptions& options) {
   std::vector<uint16_t> values = KnownValues(model, number);
@@ -89,6 +114,13 @@ firnkv::PutResult PutKnown(firnkv::Client& client, const firnkv::Namespace& ns, 
 firnkv::GetResult GetKnown(firnkv::Client& client, const firnkv::Namespace& ns, const KnownModel& model,
                            uint64_t number, double* error, const firnkv::GetOptions& options) {
   std::vector<uint16_t> values(2 * model.part_values());
+  firnkv::GetResult result = GetKnownValues(client, ns, model, number, values, options);
+  *error = result.status.ok() ? KnownError(model, number, values) : INFINITY;
+  return result;
+}
+
+firnkv::GetResult GetKnownValues(firnkv::Client& client, const firnkv::Namespace& ns, const KnownModel& model,
+                                 uint64_t number, std::span<uint16_t> values, const firnkv::GetOptions& options) {
   auto* bytes = reinterpret_cast<uint8_t*>(values.data());
   firnkv::GetItem item;
   item.key = KnownKey(number);
@@ -98,9 +130,7 @@ firnkv::GetResult GetKnown(firnkv::Client& client, const firnkv::Namespace& ns, 
   get.representation = firnkv::Representation::kFp16;
   auto results = client.Get(ns, std::span(&item, 1), get);
   if (!results.ok()) return Failed<firnkv::GetResult>(results.status());
-  firnkv::GetResult result = std::move((*results)[0]);
-  *error = result.status.ok() ? KnownError(model, number, values) : INFINITY;
-  return result;
+  return std::move((*results)[0]);
 }
 
 }  // namespace firn

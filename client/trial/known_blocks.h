@@ -23,6 +23,8 @@ struct KnownModel {
 // Blocks of 16 KiB, which are packed; of 2 MiB, whose planes have segments of their own.
 KnownModel SmallModel();
 KnownModel LargeModel();
+// Blocks of 4 KiB, 128 KiB and 1 MiB, which take different ways through the tiers: what `firn chaos` uses.
+const std::vector<KnownModel>& ChaosModels();
 
 firnkv::BlockKey KnownKey(uint64_t number);
 
@@ -39,6 +41,12 @@ double RelativeError(std::span<const uint16_t> expected, std::span<const uint16_
 // The largest error that a class may have on these values.
 double ErrorLimit(firnkv::Precision precision);
 
+// max |x - x^| over all values: one that is wrong shows, which the error of a whole block hides. Infinite for another
+// number of values, and for what is no number.
+double LargestDifference(std::span<const uint16_t> expected, std::span<const uint16_t> values);
+// The largest difference that a class may have on these values, which are within 1.4.
+double DifferenceLimit(firnkv::Precision precision);
+
 // Puts block `number`; the result of its one item.
 firnkv::PutResult PutKnown(firnkv::Client& client, const firnkv::Namespace& ns, const KnownModel& model,
                            uint64_t number, const firnkv::PutOptions& options = {});
@@ -46,5 +54,8 @@ firnkv::PutResult PutKnown(firnkv::Client& client, const firnkv::Namespace& ns, 
 // Gets block `number` as FP16. `*error` is its error where the status is OK.
 firnkv::GetResult GetKnown(firnkv::Client& client, const firnkv::Namespace& ns, const KnownModel& model,
                            uint64_t number, double* error, const firnkv::GetOptions& options = {});
+// The same to memory of the caller's: 2 * model.part_values() values.
+firnkv::GetResult GetKnownValues(firnkv::Client& client, const firnkv::Namespace& ns, const KnownModel& model,
+                                 uint64_t number, std::span<uint16_t> values, const firnkv::GetOptions& options = {});
 
 }  // namespace firn

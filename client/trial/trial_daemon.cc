@@ -1,16 +1,17 @@
-#include "tests/support/daemon_process.h"
+#include "client/trial/trial_daemon.h"
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -23,51 +24,51 @@ int64_t NowMs() { return Clock::Real()->NowNs() / 1'000'000; }
 
 }  // namespace
 
-DaemonProcess::DaemonProcess(DaemonOptions options) : options_(std::move(options)) {
-  std::string pattern = (std::filesystem::temp_directory_path() / "firn-test-XXXXXX").string();
-  FIRN_CHECK(::mkdtemp(pattern.data()) != nullptr);
-  folder_ = pattern;
+TrialDaemon::TrialDaemon(std::string program, std::filesystem::path folder, DaemonOptions options)
+    : program_(std::move(program)), folder_(std::move(folder)), options_(std::move(options)) {
   std::filesystem::create_directories(folder_ / "run");
+  WriteConfig();
+}
+
+TrialDaemon::~TrialDaemon() { KillNow(); }
+
+void TrialDaemon::WriteConfig() const {
+  const std::string ecc = options_.ecc.empty() ? "" : "ecc = \"" + options_.ecc + "\"\n";
+  const bool gpu = !options_.hot_backend.empty();
   std::ofstream config(folder_ / "firnd.toml");
   config << "state_dir = \"" << (folder_ / "state").string() << "\"\n"
          << "runtime_dir = \"" << (folder_ / "run").string() << "\"\n"
          << "[admin]\nhttp = \"" << options_.admin_http << "\"\n"
-         << "[[tier]]\nname = \"hot\"\nmedium = \"" << (options_.hot_backend.empty() ? "dram" : "gpu:0")
-         << "\"\ncapacity = \"" << options_.hot_capacity << "\"\nprecision = \"exact\"\n"
-         << (options_.hot_backend.empty() ? "" : "backend = \"" + options_.hot_backend + "\"\nstaging = \"64MiB\"\n")
+         << "[[tier]]\nname = \"hot\"\nmedium = \"" << (gpu ? "gpu:0" : "dram") << "\"\ncapacity = \""
+         << options_.hot_capacity << "\"\nprecision = \"exact\"\n"
+         << (gpu ? "backend = \"" + options_.hot_backend + "\"\nstaging = \"64MiB\"\n" : ecc)
          << "[[tier]]\nname = \"warm\"\nmedium = \"dram\"\ncapacity = \"" << options_.warm_capacity
          << "\"\nprecision = \"int8\"\nleast = \"int4\"\n"
-         << "[[tier]]\nname = \"cold\"\nmedium = \"nvme\"\ncapacity = \"" << options_.cold_capacity << "\"\npath = \""
-         << cold_path().string() << "\"\nprecision = \"int4\"\nleast = \"int2\"\n"
-         << "[[listener]]\nuds = \"" << socket_path() << "\"\nadmin = true\n"
+         << ecc << "[[tier]]\nname = \"cold\"\nmedium = \"nvme\"\ncapacity = \"" << options_.cold_capacity
+         << "\"\npath = \"" << cold_path().string() << "\"\nprecision = \"int4\"\nleast = \"int2\"\n"
+         << ecc << "[[listener]]\nuds = \"" << socket_path() << "\"\nadmin = true\n"
          << options_.extra_toml;
 }
 
-DaemonProcess::~DaemonProcess() {
-  KillNow();
-  std::error_code ignored;
-  std::filesystem::remove_all(folder_, ignored);
-}
-
-std::filesystem::path DaemonProcess::cold_path() const {
+std::filesystem::path TrialDaemon::cold_path() const {
   return options_.cold_path.empty() ? folder_ / "state" / "cold" : std::filesystem::path(options_.cold_path);
 }
 
-absl::Status DaemonProcess::Start(int64_t timeout_ms) {
+absl::Status TrialDaemon::Start(int64_t timeout_ms) {
   FIRN_CHECK(pid_ < 0);
-  const std::string program = std::string(FIRN_BINARY_DIR) + "/daemon/firnd";
   const std::string config = (folder_ / "firnd.toml").string();
   const std::string log = (folder_ / "firnd.log").string();
   int64_t started = NowMs();
   pid_ = ::fork();
   if (pid_ < 0) return ErrnoStatus(errno, "fork");
   if (pid_ == 0) {
+    if (options_.dies_with_starter) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     int out = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
     if (out >= 0) {
       ::dup2(out, 1);
       ::dup2(out, 2);
     }
-    ::execl(program.c_str(), program.c_str(), "--config", config.c_str(), static_cast<char*>(nullptr));
+    ::execl(program_.c_str(), program_.c_str(), "--config", config.c_str(), static_cast<char*>(nullptr));
     ::_exit(127);
   }
   auto client = Connect();
@@ -77,7 +78,7 @@ absl::Status DaemonProcess::Start(int64_t timeout_ms) {
   return absl::OkStatus();
 }
 
-std::unique_ptr<firnkv::Client> DaemonProcess::Connect() const {
+std::unique_ptr<firnkv::Client> TrialDaemon::Connect() const {
   firnkv::ClientOptions options;
   options.address = socket_path();
   auto client = firnkv::Client::Create(options);
@@ -85,7 +86,7 @@ std::unique_ptr<firnkv::Client> DaemonProcess::Connect() const {
   return *std::move(client);
 }
 
-bool DaemonProcess::WaitForExit(int64_t timeout_ms, int* status) {
+bool TrialDaemon::WaitForExit(int64_t timeout_ms, int* status) {
   for (int64_t deadline = NowMs() + timeout_ms;;) {
     pid_t ended = ::waitpid(pid_, status, WNOHANG);
     if (ended == pid_) {
@@ -97,14 +98,19 @@ bool DaemonProcess::WaitForExit(int64_t timeout_ms, int* status) {
   }
 }
 
-void DaemonProcess::KillNow() {
+bool TrialDaemon::Running() {
+  int status = 0;
+  return pid_ >= 0 && !WaitForExit(0, &status);
+}
+
+void TrialDaemon::KillNow() {
   if (pid_ < 0) return;
   ::kill(pid_, SIGKILL);
   int status = 0;
   FIRN_CHECK(WaitForExit(30'000, &status));
 }
 
-int DaemonProcess::Terminate(int64_t timeout_ms) {
+int TrialDaemon::Terminate(int64_t timeout_ms) {
   if (pid_ < 0) return -1;
   ::kill(pid_, SIGTERM);
   int status = 0;
@@ -115,14 +121,14 @@ int DaemonProcess::Terminate(int64_t timeout_ms) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-std::string DaemonProcess::Log() const {
+std::string TrialDaemon::Log() const {
   std::ifstream file(folder_ / "firnd.log");
   std::stringstream text;
   text << file.rdbuf();
   return text.str();
 }
 
-uint64_t DaemonProcess::ResidentBytes() const {
+uint64_t TrialDaemon::ResidentBytes() const {
   std::ifstream file("/proc/" + std::to_string(pid_) + "/statm");
   uint64_t total = 0, resident = 0;
   file >> total >> resident;

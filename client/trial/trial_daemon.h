@@ -1,7 +1,7 @@
-// A firnd of its own for a test: a folder, a configuration, a process that can be started, stopped and killed.
+// A firnd for trials: a configuration in a folder, a process that can be started, stopped and killed.
 //
-// Threads: one thread drives it. Everything lies in a new folder under TMPDIR, removed with the object. Waits are
-// bounded.
+// Threads: one thread drives it; Log and ResidentBytes from any. Ownership: the folder is the caller's and stays. Waits
+// are bounded. Errors: Start says what the daemon's log says.
 #pragma once
 
 #include <sys/types.h>
@@ -19,24 +19,31 @@ struct DaemonOptions {
   std::string hot_capacity = "32MiB";
   std::string warm_capacity = "32MiB";
   std::string cold_capacity = "256MiB";
-  std::string cold_path;  // Empty: a folder of the daemon's own.
+  std::string cold_path = {};  // Empty: a folder of the daemon's own.
   std::string admin_http = "off";
-  std::string hot_backend;  // "cpu", "cuda": the hot tier is on a GPU, or on the processor in its place; empty: DRAM.
-  std::string extra_toml;   // Appended to the configuration.
+  // "cpu", "cuda": the hot tier is on a GPU, or on the processor in its place; empty: DRAM.
+  std::string hot_backend = {};
+  std::string ecc = {};         // Of the tiers that are not on a GPU, as in the configuration; empty: none.
+  std::string extra_toml = {};  // Appended to the configuration.
+  // The daemon is killed when the thread that started it ends, so that none outlives a program that is killed.
+  bool dies_with_starter = false;
 };
 
-class DaemonProcess {
+class TrialDaemon {
  public:
-  explicit DaemonProcess(DaemonOptions options = {});
-  ~DaemonProcess();  // Kills what still runs.
-  DaemonProcess(const DaemonProcess&) = delete;
-  DaemonProcess& operator=(const DaemonProcess&) = delete;
+  // `program` is firnd; `folder` exists.
+  TrialDaemon(std::string program, std::filesystem::path folder, DaemonOptions options);
+  ~TrialDaemon();  // Kills what still runs.
+  TrialDaemon(const TrialDaemon&) = delete;
+  TrialDaemon& operator=(const TrialDaemon&) = delete;
 
   // Starts it and waits until it answers as ready. The time it took is ready_ms().
   absl::Status Start(int64_t timeout_ms = 30'000);
   void KillNow();  // SIGKILL; returns when it is gone.
   // SIGTERM; the exit status, or -1 when it did not end in time and was killed.
   int Terminate(int64_t timeout_ms = 30'000);
+  // False also when it ended by itself.
+  bool Running();
 
   std::unique_ptr<firnkv::Client> Connect() const;
   const std::filesystem::path& folder() const { return folder_; }
@@ -49,10 +56,12 @@ class DaemonProcess {
   uint64_t ResidentBytes() const;
 
  private:
+  void WriteConfig() const;
   bool WaitForExit(int64_t timeout_ms, int* status);
 
+  const std::string program_;
+  const std::filesystem::path folder_;
   const DaemonOptions options_;
-  std::filesystem::path folder_;
   pid_t pid_ = -1;
   int64_t ready_ms_ = 0;
 };

@@ -13,8 +13,8 @@
 #include <thread>
 
 #include "base/status.h"
+#include "client/trial/known_blocks.h"
 #include "tests/support/daemon_process.h"
-#include "tests/support/known_blocks.h"
 
 namespace firn {
 namespace {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/status.h"
+#include "client/trial/known_blocks.h"
 #include "tests/support/daemon_process.h"
-#include "tests/support/known_blocks.h"
 #include "tests/support/observe.h"
 
 namespace firn {

@@ -14,9 +14,9 @@
 
 #include "base/status.h"
 #include "base/units.h"
+#include "client/trial/known_blocks.h"
 #include "firnkv/session.h"
 #include "tests/support/daemon_process.h"
-#include "tests/support/known_blocks.h"
 #include "tests/support/observe.h"
 
 namespace firn {

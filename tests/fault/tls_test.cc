@@ -9,10 +9,10 @@
 #include <fstream>
 
 #include "base/status.h"
+#include "client/trial/known_blocks.h"
 #include "firn/v1/kv.grpc.pb.h"
 #include "tests/support/daemon_process.h"
 #include "tests/support/free_port.h"
-#include "tests/support/known_blocks.h"
 
 namespace firn {
 namespace {

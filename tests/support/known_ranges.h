@@ -7,7 +7,7 @@
 #include <ostream>
 #include <string>
 
-#include "tests/support/known_blocks.h"
+#include "client/trial/known_blocks.h"
 
 namespace firn {
 

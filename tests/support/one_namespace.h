@@ -8,8 +8,8 @@
 #include <memory>
 #include <utility>
 
+#include "client/trial/known_blocks.h"
 #include "tests/support/daemon_process.h"
-#include "tests/support/known_blocks.h"
 
 namespace firn {
 

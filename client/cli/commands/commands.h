@@ -24,6 +24,7 @@ void AddCalibrate(CLI::App* app, Context* context, int* code);
 void AddImportScales(CLI::App* app, Context* context, int* code);
 void AddArtifact(CLI::App* app, Context* context, int* code);
 void AddBench(CLI::App* app, Context* context, int* code);
+void AddChaos(CLI::App* app, Context* context, int* code);
 void AddDemo(CLI::App* app, Context* context, int* code);
 
 }  // namespace firn::cli

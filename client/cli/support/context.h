@@ -25,7 +25,7 @@ enum ExitCode : int {
   kExitSome = 1,          // Done, with another answer than hoped for: blocks missed or refused, a plan that is wrong.
   kExitUsage = 2,         // The command line is wrong, or a file: it cannot be read, or is not what it must be.
   kExitUnavailable = 3,   // No daemon there, it is starting or stopping, or it did not answer in time.
-  kExitInconsistent = 4,  // verify found a difference.
+  kExitInconsistent = 4,  // verify found a difference, or chaos something wrong.
   kExitFailed = 5,        // The daemon refused or failed.
 };
 
