@@ -25,19 +25,26 @@ void Ledger::PutBegins(uint64_t number) {
 void Ledger::PutDone(uint64_t number, Moment began, bool stored, firnkv::Precision durable) {
   std::lock_guard lock(mu_);
   Facts& facts = facts_[number];
+  // A finer block leaves the copy on the medium that was there, which lies where it lay, also where that was damaged.
+  const bool was_there = facts.stored || facts.durable.has_value();
+  const uint64_t lies_since = !was_there     ? began.damages
+                              : facts.stored ? facts.stored_at.damages
+                                             : facts.durable_damages;
   if (stored) {
     facts.stored = true;
-    facts.stored_at = began;
+    facts.stored_at = {.damages = lies_since, .losses = began.losses};
   }
-  if (durable == firnkv::Precision::kNone) return;
-  // What was there already lies where it lay, also where that has been damaged since.
-  const bool known = stored || facts.stored || facts.durable.has_value();
-  if (!known) return;
-  uint64_t damages = stored || facts.stored ? facts.stored_at.damages : facts.durable_damages;
+  if (durable == firnkv::Precision::kNone || !(stored || was_there)) return;
   if (stored || !facts.durable.has_value()) {
     facts.durable = durable;
-    facts.durable_damages = damages;
+    facts.durable_damages = lies_since;
   }
+}
+
+void Ledger::Missed(uint64_t number) {
+  std::lock_guard lock(mu_);
+  facts_[number].stored = false;
+  facts_[number].durable.reset();
 }
 
 void Ledger::DeleteBegins(uint64_t number) {

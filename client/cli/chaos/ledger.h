@@ -51,6 +51,9 @@ class Ledger {
   // Of a get by the block's writer, or while nobody writes. `wrong`: the bytes are not the block's.
   Verdict Judge(uint64_t number, const absl::Status& status, firnkv::Precision served, bool wrong) const;
 
+  // After Judge: there is nothing left of the block, so that what is put next is all new.
+  void Missed(uint64_t number);
+
   // Blocks that must be there; blocks that must not.
   std::vector<uint64_t> Promised() const;
 

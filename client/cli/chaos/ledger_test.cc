@@ -40,6 +40,18 @@ TEST(Ledger, DamageExcusesWhatWasStoredBeforeIt) {
   EXPECT_EQ(ledger.Judge(1, kFound, Precision::kInt4, true), Verdict::kWrongBytes) << "damage excuses no wrong bytes";
 }
 
+// The daemon keeps the coarser copy on disk when a finer block is put, and answers that it is durable.
+TEST(Ledger, AFinerBlockLeavesTheCopyThatMayBeDamaged) {
+  Ledger ledger(4);
+  ledger.PutDone(1, ledger.Now(), true, Precision::kInt4);
+  ledger.Damaged();
+  ledger.PutDone(1, ledger.Now(), true, Precision::kInt4);
+  EXPECT_EQ(ledger.Judge(1, kMiss, Precision::kNone, false), Verdict::kLostToDamage);
+  ledger.Missed(1);
+  ledger.PutDone(1, ledger.Now(), true, Precision::kInt4);
+  EXPECT_EQ(ledger.Judge(1, kMiss, Precision::kNone, false), Verdict::kLost);
+}
+
 TEST(Ledger, WhatWasDeletedStaysAwayUntilItIsPutAgain) {
   Ledger ledger(4);
   ledger.PutDone(1, ledger.Now(), true, Precision::kInt4);

@@ -132,7 +132,10 @@ void BlockClient::Get(uint64_t number, bool owned) {
   }
   Answered("getting", number, got.status);
   Verdict verdict = wrong ? Verdict::kWrongBytes : Verdict::kFine;
-  if (owned) verdict = state_->ledger.Judge(number, got.status, got.served.Min(), wrong);
+  if (owned) {
+    verdict = state_->ledger.Judge(number, got.status, got.served.Min(), wrong);
+    if (absl::IsNotFound(got.status)) state_->ledger.Missed(number);
+  }
   if (verdict == Verdict::kFine) return;
   Tally& tally = state_->tally;
   if (verdict == Verdict::kLostToDamage) {
