@@ -66,6 +66,7 @@ void TakeTally(const Tally& tally, ChaosReport* report) {
                         {"lookups", tally.lookups},
                         {"flushes", tally.flushes},
                         {"without room", tally.full},
+                        {"refused for lost copies", tally.refused},
                         {"unanswered", tally.unanswered}};
   report->wrong = tally.wrong;
   report->lost = tally.lost;

@@ -92,6 +92,9 @@ void BlockClient::Answered(const char* what, uint64_t number, const absl::Status
     // Damage may take a namespace along; its blocks are misses until somebody registers it.
     spaces_[PlaceOf(number)].reset();
     ++tally.misses;
+  } else if (const Moment now = state_->ledger.Now(); absl::IsDataLoss(status) && now.damages + now.losses > 0) {
+    // A durable put whose copy went or was damaged before it was durable: refused, so that nothing was promised.
+    ++tally.refused;
   } else if (!absl::IsNotFound(status) && !absl::IsAborted(status)) {
     ++tally.failed;
     state_->findings.Add(fmt::format("{} block {}: {}", what, number, Message(status)));

@@ -26,6 +26,7 @@ struct Tally {
   std::atomic<uint64_t> operations{0}, puts{0}, durable_puts{0}, gets{0}, hits{0}, misses{0}, deletes{0}, lookups{0},
       flushes{0};
   std::atomic<uint64_t> full{0};        // RESOURCE_EXHAUSTED.
+  std::atomic<uint64_t> refused{0};     // DATA_LOSS, after a fault that loses copies.
   std::atomic<uint64_t> unanswered{0};  // No daemon there, or too late.
   std::atomic<uint64_t> wrong{0}, lost{0}, came_back{0}, lost_to_damage{0};
   std::atomic<uint64_t> failed{0};  // Answers that no fault excuses.
