@@ -16,6 +16,9 @@ class PowerCutRun {
       : seed_(seed), random_(seed), rig_(seed % 3 == 0 ? 13 * kMiB : 48 * kMiB, kMiB, seed) {
     rig_.options.staging_bytes = rig_.options.read_bytes = 16 * kMiB;
     rig_.options.relocate_fraction = 0.4;
+    constexpr EccPolicy kPolicies[] = {EccPolicy(), EccPolicy::Uniform(EccCode::kSecded),
+                                       EccPolicy::Graded(EccCode::kReedSolomon)};
+    rig_.options.ecc = kPolicies[seed / 3 % 3];
     rig_.events.judge = [](const Identity& identity, RunMask) {
       return identity.key.bytes[0] % 4 == 0 ? ReclaimVerdict::kRelocate : ReclaimVerdict::kDrop;
     };

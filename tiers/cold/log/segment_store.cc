@@ -174,6 +174,12 @@ void SegmentStore::Release(Segment* segment) {
     delete segment;
     return;
   }
+  if (closing_) {
+    // The last to refer to it went with the tier, whose executor may run nothing more and which hears no more of it.
+    options_.device->Remove(segment->file->name()).IgnoreError();
+    delete segment;
+    return;
+  }
   gate_->Enter();
   options_.executor->Post([this, gate = gate_, segment] {
     uint32_t id = segment->id;

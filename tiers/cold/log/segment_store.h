@@ -113,6 +113,8 @@ class SegmentStore {
   bool removing() const { return removing_ > 0; }
   // Work of the store's runs or waits on the executor.
   bool busy() const;
+  // From now on nothing is posted and nobody told: files of condemned segments go as soon as nobody refers to them.
+  void Close() { closing_ = true; }
 
  private:
   struct Gate;
@@ -127,6 +129,7 @@ class SegmentStore {
   std::atomic<uint64_t> capacity_, segment_bytes_{0}, index_bytes_{0};
   std::atomic<int64_t> foreign_bytes_{0};
   std::atomic<int> removing_{0};
+  std::atomic<bool> closing_{false};
   std::shared_ptr<Gate> gate_;
 
   mutable std::mutex mu_;
