@@ -133,8 +133,8 @@ ServiceCore::Options Daemon::CoreOptions() {
   core.limits.connections_max =
       static_cast<uint32_t>(std::min<uint64_t>(core.limits.connections_max, DescriptorsMax() / 4 * 3));
   for (const TierSettings& tier : options_.config.tiers) {
-    core.tiers.push_back(
-        {tier.name, MediumOf(tier), tier.medium == Medium::kNvme, tier.precision, tier.least, tier.capacity_bytes, tier.ecc.ToString()});
+    core.tiers.push_back({tier.name, MediumOf(tier), tier.medium == Medium::kNvme, tier.precision, tier.least,
+                          tier.capacity_bytes, tier.ecc.ToString()});
   }
   return core;
 }
@@ -387,7 +387,7 @@ void Daemon::CloseStore() {
   // gone. All is on the medium.
   auto over = [&] {
     StoreStats left = store->Stats();
-    return left.readers == 0 && left.moves_in_flight == 0 && core_->live_calls() == 0;
+    return left.readers == 0 && left.moves_in_flight == 0 && left.heals_in_flight == 0 && core_->live_calls() == 0;
   };
   if (!WaitUntil(kStragglersMs, over)) {
     Log(LogLevel::kWarning, "leaving with calls that did not end",

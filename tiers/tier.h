@@ -166,8 +166,9 @@ class Tier {
   void Read(CopyPtr copy, const Identity& identity, RunMask runs, ReadDone done);
 
   // The same, with what the medium keeps for correcting errors: runs and header come as corrected as that reaches, in
-  // memory of their own, `corrected` where anything was changed or is beyond it. For reads that did not check; what
-  // comes of this one is to be checked as well. Unimplemented where the copy has no such code.
+  // memory of their own, `corrected` where anything was changed or is beyond it. Parity that is itself damaged takes
+  // nothing away: runs that check as they lie come as they lie. For reads that did not check; what comes of this one is
+  // to be checked as well. Unimplemented where the copy has no such code.
   void ReadCorrected(CopyPtr copy, const Identity& identity, RunMask runs, ReadDone done);
 
   // A copy with only the runs in `keep`, in the same tier, without moving a byte. The old copy's other runs are freed
@@ -189,6 +190,8 @@ class Tier {
 
   // What new copies are protected with.
   virtual EccPolicy ecc() const { return {}; }
+  // Whether reading this copy with error correction may give more: it may have been written under another policy.
+  virtual bool HasParity(const Copy& /*copy*/) const { return ecc().any(); }
   virtual bool persistent() const = 0;
   // True where Narrow frees bytes at once (memory); false where only reclaiming does (logs).
   virtual bool narrows_in_place() const = 0;
@@ -218,6 +221,8 @@ class Tier {
   virtual void FlushImpl(FlushDone done) = 0;
 
   void CountCorrections(const EccOutcome& outcome);
+  // Whether a run is what its record's header says.
+  static bool Checks(const std::shared_ptr<const RecordHeader>& header, uint32_t run_index, const RunBytes& run);
 
  private:
   // `done` with the read's count before it; timed from now on.

@@ -8,6 +8,11 @@
 
 namespace firn {
 
+bool ColdTier::HasParity(const Copy& copy) const {
+  std::lock_guard lock(mu_);
+  return static_cast<const ColdCopy&>(copy).layout->ecc.any();
+}
+
 void ColdTier::ReadCorrectedImpl(CopyPtr copy, const Identity& identity, RunMask runs, ReadDone done) {
   BeginRead(std::move(copy), identity, runs, /*correct=*/true, std::move(done));
 }
@@ -42,7 +47,8 @@ absl::Status ColdTier::TakeRecordHeader(ReadOp* op, const ReadPart& part, ByteSp
   if (outcome.clean()) return status;
   CountCorrections(outcome);
   op->corrected = true;
-  return take(mended);
+  // One that was right is not spoilt by its parity.
+  return status.ok() ? status : take(mended);
 }
 
 // Puts what parity makes of each run in the place of what was read.
@@ -60,7 +66,13 @@ void ColdTier::CorrectRuns(ReadOp* op, EncodedBlock* block) {
       CopyScattered(block->runs[i], data);
       uint64_t at = part->head + op->ContentsOf(*part).ParityOffset(i);
       CopyScattered(SpanAt(*part->memory, at, parity_bytes), parity);
-      outcome += CorrectInPlace(code, data, parity);
+      EccOutcome done_here = CorrectInPlace(code, data, parity);
+      outcome += done_here;
+      // What is right as it lies is not spoilt by its parity.
+      if (done_here.corrected > 0 && Checks(block->header, i, block->runs[i])) {
+        memory->first.pop_back();
+        continue;
+      }
       block->runs[i] = data;
     }
   }
@@ -69,28 +81,61 @@ void ColdTier::CorrectRuns(ReadOp* op, EncodedBlock* block) {
   block->owner = std::move(memory);
 }
 
-bool ColdTier::MendExtent(const ExtentHeader& header, uint64_t salt, MutableByteSpan extent) {
+// A part of the medium refused sectors of: what error correction did not make of them is not there, rather than wrong.
+void ColdTier::WithholdErased(ReadOp* op, EncodedBlock* block) {
+  RunMask erased;
+  for (const auto& part : op->parts) {
+    if (part->erased) erased |= part->shape.runs & block->present;
+  }
+  if (erased.Empty()) return;
+  const RunMask withheld = erased - IntactRuns(*block);
+  if (withheld.Empty()) return;
+  *block = block->Narrowed(block->present - withheld);
+  op->refused |= withheld;
+  op->corrected = false;  // Nothing is settled while the medium may still give it.
+}
+
+namespace {
+
+// Calls visit(code, data, parity) for all that has parity in the extent of a record.
+template <typename Visit>
+void VisitProtected(const ExtentHeader& header, MutableByteSpan extent, Visit visit) {
   const RecordNote& note = header.note;
-  if (header.kind != ExtentKind::kRecord || !note.ecc.any()) return false;
-  std::vector<uint8_t> front = SerializeExtentHeader(header, salt);
-  std::copy(front.begin(), front.end(), extent.begin());
-  EccOutcome outcome;
-  auto correct = [&](EccCode code, uint64_t at, uint64_t bytes, uint64_t parity_at) {
+  auto one = [&](EccCode code, uint64_t at, uint64_t bytes, uint64_t parity_at) {
     const uint64_t parity_bytes = ParityBytes(code, bytes);
     if (parity_bytes == 0) return;
-    outcome += CorrectInPlace(code, MutableRunBytes(extent.subspan(at, bytes)),
-                              MutableRunBytes(extent.subspan(parity_at, parity_bytes)));
+    visit(code, MutableRunBytes(extent.subspan(at, bytes)), MutableRunBytes(extent.subspan(parity_at, parity_bytes)));
   };
   if (header.has_record_header) {
-    correct(note.ecc.OfHeader(), header.record_header_at(), note.header_bytes, header.contents().HeaderParityOffset());
+    one(note.ecc.OfHeader(), header.record_header_at(), note.header_bytes, header.contents().HeaderParityOffset());
   }
   for (uint32_t i = 0; i < kRunIds; ++i) {
     if (!header.shape.runs.Has(i)) continue;
-    correct(note.ecc.OfRun(i), RunOffset(header.shape, note.run_bytes, i), note.run_bytes[i],
-            header.contents().ParityOffset(i));
+    one(note.ecc.OfRun(i), RunOffset(header.shape, note.run_bytes, i), note.run_bytes[i],
+        header.contents().ParityOffset(i));
   }
+}
+
+}  // namespace
+
+bool ColdTier::MendExtent(const ExtentHeader& header, uint64_t salt, MutableByteSpan extent) {
+  if (header.kind != ExtentKind::kRecord || !header.note.ecc.any()) return false;
+  std::vector<uint8_t> front = SerializeExtentHeader(header, salt);
+  std::copy(front.begin(), front.end(), extent.begin());
+  auto good = [&] { return Crc64(extent.subspan(front.size()), header.sequence) == header.payload_crc; };
+  const std::vector<uint8_t> as_it_lay(extent.begin(), extent.end());
+  EccOutcome outcome;
+  VisitProtected(header, extent, [&](EccCode code, const MutableRunBytes& data, const MutableRunBytes& parity) {
+    outcome += CorrectInPlace(code, data, parity);
+  });
   CountCorrections(outcome);
-  return Crc64(extent.subspan(header.header_bytes()), header.sequence) == header.payload_crc;
+  if (good()) return true;
+  // It may be the parity alone that is damaged, and then it follows from the rest.
+  std::copy(as_it_lay.begin(), as_it_lay.end(), extent.begin());
+  VisitProtected(header, extent, [&](EccCode code, const MutableRunBytes& data, const MutableRunBytes& parity) {
+    ComputeParity(code, data, parity);
+  });
+  return good();
 }
 
 }  // namespace firn

@@ -83,6 +83,89 @@ TEST(ColdEcc, ALostSectorCostsNothing) {
   EXPECT_EQ(copy->Runs(), block.present) << "nothing was given up";
 }
 
+// Makes garbage of the parity of a block's header and runs, wherever the log has it.
+void SpoilParity(ColdRig* rig, const EncodedBlock& block, EccCode code) {
+  std::vector<uint8_t> header = SerializeHeader(*block.header);
+  std::vector<RunBytes> protectees = {RunBytes(ByteSpan(header))};
+  for (uint32_t i = 0; i < kRunIds; ++i) {
+    if (block.present.Has(i)) protectees.push_back(block.runs[i]);
+  }
+  std::vector<FileEntry> files = *rig->memory.List();
+  uint64_t spoilt = 0;
+  for (const FileEntry& entry : files) {
+    std::vector<uint8_t> image = rig->memory.Peek(entry.name);
+    for (const RunBytes& data : protectees) {
+      std::vector<uint8_t> parity(ParityBytes(code, data.size()));
+      ComputeParity(code, data, MutableRunBytes(MutableByteSpan(parity)));
+      auto at = std::search(image.begin(), image.end(), parity.begin(), parity.end());
+      if (parity.empty() || at == image.end()) continue;
+      for (size_t i = 0; i < parity.size(); ++i) at[static_cast<ptrdiff_t>(i)] ^= static_cast<uint8_t>(i * 37 + 11);
+      ++spoilt;
+    }
+    rig->memory.Poke(entry.name, 0, image);
+  }
+  ASSERT_EQ(spoilt, protectees.size());
+}
+
+TEST(ColdEcc, DamagedParitySpoilsNothing) {
+  for (EccCode code : {EccCode::kSecded, EccCode::kReedSolomon}) {
+    for (uint32_t kib : {16u, 512u}) {
+      SCOPED_TRACE(kib);
+      ColdRig rig;
+      rig.options.ecc = EccPolicy::Uniform(code);
+      ASSERT_TRUE(rig.Open().ok());
+      EncodedBlock block = ColdBlock(1, kib);
+      CopyPtr copy = *rig.Put(block);
+      SpoilParity(&rig, block, code);
+      auto read = GetCorrected(&rig, copy, block);
+      ASSERT_TRUE(read.ok()) << read.status();
+      EXPECT_TRUE(read->corrected) << "it is to be written anew";
+      EXPECT_TRUE(SameBlock(*read, block));
+      EXPECT_EQ(copy->Runs(), block.present);
+    }
+  }
+}
+
+// Without sectors of a plane, or of everything: what is lost is what is refused again and again, and no more.
+TEST(ColdEcc, WhatIsRefusedOnceIsNotLost) {
+  for (bool everything : {false, true}) {
+    for (EccPolicy policy : {EccPolicy(), EccPolicy::Graded(EccCode::kReedSolomon)}) {
+      SCOPED_TRACE(policy.ToString() + (everything ? ", all" : ", p8"));
+      ColdRig rig;
+      rig.options.ecc = policy;
+      ASSERT_TRUE(rig.Open().ok());
+      EncodedBlock block = ColdBlock(1, 512);
+      CopyPtr copy = *rig.Put(block);
+      const ByteSpan plane = block.runs[RunIndex(RunKind::kP8, Part::kK)].spans()[0];
+      std::string name;
+      const std::vector<FileEntry> files = *rig.memory.List();
+      for (const FileEntry& entry : files) {
+        std::vector<uint8_t> image = rig.memory.Peek(entry.name);
+        if (std::search(image.begin(), image.end(), plane.begin(), plane.end()) != image.end()) name = entry.name;
+      }
+      rig.faulty.SetHook([&](const RawIo& io) -> std::optional<int64_t> {
+        bool refused = io.kind == IoKind::kRead && (everything || io.file->name() == name);
+        return refused ? std::optional<int64_t>(-EIO) : std::nullopt;
+      });
+      const RunMask p8 = RunMask::Both(RunKind::kP8);
+      auto read = [&] { return policy.any() ? GetCorrected(&rig, copy, block) : rig.Get(copy, block); };
+      for (int i = 0; i < 2; ++i) {
+        auto got = read();
+        if (everything) {
+          EXPECT_TRUE(absl::IsUnavailable(got.status())) << got.status();
+        } else {
+          ASSERT_TRUE(got.ok()) << got.status();
+          EXPECT_EQ(got->present, block.present - p8) << "not there, rather than wrong";
+        }
+        EXPECT_EQ(copy->Runs(), block.present);
+      }
+      static_cast<void>(read());
+      EXPECT_EQ(copy->Runs(), everything ? copy->Runs() : block.present - p8);
+      EXPECT_EQ(rig.events.wholes(), everything ? 1u : 0u);
+    }
+  }
+}
+
 TEST(ColdEcc, DamageToAnExtentsHeaderCostsNothing) {
   for (EccCode code : {EccCode::kSecded, EccCode::kReedSolomon}) {
     ColdRig rig;
@@ -150,7 +233,7 @@ TEST(ColdEcc, PoliciesChangeFromStartToStart) {
   }
 }
 
-TEST(ColdEcc, WhatIsMovedIsMendedOnTheWay) {
+void ExpectMendedWhenMoved(bool parity) {
   ColdRig rig(32 * kMiB);
   rig.options.ecc = EccPolicy::Uniform(EccCode::kSecded);
   ASSERT_TRUE(rig.Open().ok());
@@ -166,7 +249,10 @@ TEST(ColdEcc, WhatIsMovedIsMendedOnTheWay) {
     return moves.contains(identity.key) && !leaving.Empty() ? ReclaimVerdict::kRelocate : ReclaimVerdict::kDrop;
   };
   rig.Flush();
-  FlipEvery(&rig, 5000);
+  if (!parity) FlipEvery(&rig, 5000);
+  for (const auto& [block, copy] : kept) {
+    if (parity) SpoilParity(&rig, block, EccCode::kSecded);
+  }
   for (uint64_t i = 1000; rig.cold->ReclaimCounters().relocated_records < kept.size() && i < 20'000; ++i) {
     rig.Put(ColdBlock(i, 16)).IgnoreError();
   }
@@ -177,8 +263,13 @@ TEST(ColdEcc, WhatIsMovedIsMendedOnTheWay) {
     ASSERT_TRUE(read.ok()) << read.status();
     EXPECT_EQ(IntactRuns(*read), block.present);
     EXPECT_TRUE(SameBlock(*read, block));
+    auto corrected = GetCorrected(&rig, copy, block);
+    EXPECT_TRUE(corrected.ok() && !corrected->corrected) << "its parity is right again";
   }
 }
+
+TEST(ColdEcc, WhatIsMovedIsMendedOnTheWay) { ExpectMendedWhenMoved(/*parity=*/false); }
+TEST(ColdEcc, ParityIsMadeAnewOnTheWay) { ExpectMendedWhenMoved(/*parity=*/true); }
 
 }  // namespace
 }  // namespace firn

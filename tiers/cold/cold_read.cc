@@ -172,7 +172,7 @@ void ColdTier::IssueReads(const std::shared_ptr<ReadOp>& op) {
                       if (op->salvage && !result.status.ok()) {
                         std::memset(piece.data(), 0, piece.size());
                         result = {absl::OkStatus(), length};
-                        op->corrected = true;
+                        op->corrected = part->erased = true;
                       }
                       {
                         std::lock_guard lock(part->mu);
@@ -196,6 +196,7 @@ void ColdTier::JudgeRead(ReadOp* op, RunMask* lost, absl::Status* base_error) {
     const bool refused = !part->status.ok() && part->status.code() != absl::StatusCode::kInvalidArgument;
     if (refused) {
       if (part->base) *base_error = Unavailable("tier {}: {}", name(), Message(part->status));
+      op->refused |= part->base ? RunMask::All() : part->shape.runs;
       continue;
     }
     if (part->gapless_bytes < part->head + part->needed_bytes) {
@@ -221,6 +222,12 @@ void ColdTier::JudgeRead(ReadOp* op, RunMask* lost, absl::Status* base_error) {
     if (damage.ok()) {
       op->present |= part->shape.runs & op->wanted;
       part->done = true;
+      continue;
+    }
+    if (part->erased) {
+      // Too much of it was refused for error correction: as if all had been.
+      if (part->base) *base_error = Unavailable("tier {}: {}", name(), Message(damage));
+      op->refused |= part->base ? RunMask::All() : part->shape.runs;
       continue;
     }
     if (part->base) *base_error = damage;
@@ -258,17 +265,23 @@ void ColdTier::FinishRead(const std::shared_ptr<ReadOp>& op) {
   }
   JudgeRead(op.get(), &lost, &error);
   if (!lost.Empty()) LoseRuns(op->copy, op->identity, lost);
-  if (refused) {
-    CountReadFailure(op->copy, op->identity);
-  } else if (error.ok()) {
-    std::lock_guard lock(mu_);
-    op->copy->read_failures = 0;
+  EncodedBlock block;
+  if (error.ok()) block = BlockOf(op.get());
+  // Where parity may still give what was refused, it is tried with that before it counts.
+  if (op->correct || !op->ecc.any()) {
+    if (!op->refused.Empty()) {
+      CountReadFailure(op->copy, op->identity, op->refused);
+    } else if (error.ok()) {
+      std::lock_guard lock(mu_);
+      op->copy->read_failures = 0;
+    }
   }
-  if (!error.ok()) {
-    op->parts.clear();
-    op->done(std::move(error));
-    return EndTask();
-  }
+  op->parts.clear();
+  error.ok() ? op->done(std::move(block)) : op->done(std::move(error));
+  EndTask();
+}
+
+EncodedBlock ColdTier::BlockOf(ReadOp* op) {
   EncodedBlock block;
   block.header = op->header;
   auto memory = std::make_shared<std::vector<std::shared_ptr<ChunkPool::Lease>>>();
@@ -282,19 +295,19 @@ void ColdTier::FinishRead(const std::shared_ptr<ReadOp>& op) {
     memory->push_back(part->memory);
   }
   block.owner = std::move(memory);
-  if (op->correct) CorrectRuns(op.get(), &block);
+  if (op->correct) CorrectRuns(op, &block);
+  if (op->salvage) WithholdErased(op, &block);
   block.corrected = op->corrected;
-  op->parts.clear();
-  op->done(std::move(block));
-  EndTask();
+  return block;
 }
 
-void ColdTier::CountReadFailure(const ColdCopyPtr& copy, const Identity& identity) {
+void ColdTier::CountReadFailure(const ColdCopyPtr& copy, const Identity& identity, RunMask refused) {
   {
     std::lock_guard lock(mu_);
     if (copy->forgotten || ++copy->read_failures < kReadFailuresMax) return;
+    copy->read_failures = 0;
   }
-  LoseRuns(copy, identity, RunMask::All());
+  LoseRuns(copy, identity, refused);
 }
 
 void ColdTier::LoseRuns(const ColdCopyPtr& copy, const Identity& identity, RunMask lost) {

@@ -25,7 +25,8 @@ struct ColdTier::ReadPart {
   std::mutex mu;
   absl::Status status;  // Guarded by mu while pieces are left, as below.
   uint64_t gapless_bytes = 0;
-  bool done = false;  // Read well; not to be read again.
+  bool done = false;                // Read well; not to be read again.
+  std::atomic<bool> erased{false};  // Sectors of it are zeros, because the medium refused them.
 };
 
 struct ColdTier::ReadOp {
@@ -46,6 +47,7 @@ struct ColdTier::ReadOp {
   int attempts = 0;
   std::shared_ptr<const RecordHeader> header;
   RunMask present;  // Of the parts that turned out well.
+  RunMask refused;  // That the medium did not give; all, where they cannot be read without what it did not give.
   ExtentContents ContentsOf(const ReadPart& part) const {
     return {part.shape, lengths, part.base ? header_bytes : 0, ecc};
   }

@@ -64,6 +64,7 @@ ColdTier::~ColdTier() {
     std::unique_lock lock(tasks_mu_);
     tasks_done_.wait_for(lock, std::chrono::milliseconds(1));
   }
+  if (segments_ != nullptr) segments_->Close();
 }
 
 void ColdTier::BeginTask() {

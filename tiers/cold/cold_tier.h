@@ -63,6 +63,7 @@ class ColdTier final : public Tier, private LogSink {
 
   bool persistent() const override { return true; }
   EccPolicy ecc() const override { return options_.ecc; }
+  bool HasParity(const Copy& copy) const override;
   bool narrows_in_place() const override { return false; }
   TierUsage Usage() const override;
   ColdHealth Health() const;
@@ -161,7 +162,11 @@ class ColdTier final : public Tier, private LogSink {
   void CorrectRuns(ReadOp* op, EncodedBlock* block);
   // Puts a whole extent right whose header is known; says whether it is what was written now.
   bool MendExtent(const ExtentHeader& header, uint64_t salt, MutableByteSpan extent);
-  void CountReadFailure(const ColdCopyPtr& copy, const Identity& identity);
+  // What a read came to whose base is good.
+  EncodedBlock BlockOf(ReadOp* op);
+  void WithholdErased(ReadOp* op, EncodedBlock* block);
+  // The same copy again and again: then what the medium refuses of it is lost.
+  void CountReadFailure(const ColdCopyPtr& copy, const Identity& identity, RunMask refused);
   // Runs of a copy turned out damaged or missing.
   void LoseRuns(const ColdCopyPtr& copy, const Identity& identity, RunMask lost);
 

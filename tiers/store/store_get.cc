@@ -175,7 +175,7 @@ void StoreImpl::OnBlockRead(std::shared_ptr<ReadFlight> flight, absl::StatusOr<E
   // With a code, what a medium refuses may still be made from what it gives.
   bool damaged = block.ok() ? !intact.Contains(flight->runs & block->header->encoded)
                             : absl::IsDataLoss(block.status()) || absl::IsUnavailable(block.status());
-  if (damaged && !flight->corrected && options_.tiers[flight->tier].tier->ecc().any()) {
+  if (damaged && !flight->corrected && options_.tiers[flight->tier].tier->HasParity(*flight->copy)) {
     return CorrectRead(std::move(flight), std::move(block));
   }
   std::vector<std::shared_ptr<GetContext>> waiters;
@@ -197,7 +197,8 @@ void StoreImpl::OnBlockRead(std::shared_ptr<ReadFlight> flight, absl::StatusOr<E
     return;
   }
   RunMask missing = (flight->runs & block->header->encoded) - intact;
-  if (!missing.Empty() || block->corrected) {
+  // What a medium did not give at all is no damage: it may give it the next time.
+  if (!(missing & block->present).Empty() || block->corrected) {
     OnDamage(flight->entry, flight->identity, flight->tier, flight->copy, intact);
   }
   for (auto& waiter : waiters) ServeGet(waiter, *flight, *block, intact);
@@ -294,7 +295,7 @@ void StoreImpl::HandleDamage(EntryId id, const Identity& identity, uint8_t tier,
     for (Part part : kParts) {
       if (!keep.Has(RunKind::kP4, part)) keep = keep - RunMask::Of(RunKind::kP8, part);
     }
-    if (NarrowLocked(id, tier, keep, &after).ok()) return;
+    if (NarrowLocked(id, tier, keep, &after, /*damaged=*/true).ok()) return;
     return;  // A log keeps the damaged plane until its segment goes; every read of it is served coarser.
   }
   DropCopyLocked(id, tier, &after);

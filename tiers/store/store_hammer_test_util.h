@@ -105,7 +105,8 @@ inline void HammerFromManyThreads(StoreHarness& h, const HammerOptions& options)
   // A completion may still be on its way out when the last move has ended: quiet must last.
   for (int quiet = 0; quiet < 20;) {
     StoreStats stats = h.store->Stats();
-    quiet = waiting == 0 && stats.moves_in_flight == 0 && stats.readers == 0 ? quiet + 1 : 0;
+    bool still = stats.moves_in_flight == 0 && stats.readers == 0 && stats.heals_in_flight == 0;
+    quiet = waiting == 0 && still ? quiet + 1 : 0;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   stop = true;

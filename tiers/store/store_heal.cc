@@ -7,6 +7,13 @@
 
 namespace firn {
 
+namespace {
+
+// Each may hold all of a block, corrected, in memory that no tier accounts for.
+constexpr size_t kHealsInFlightMax = 32;
+
+}  // namespace
+
 // One copy on its way to being whole again.
 struct StoreImpl::Heal {
   EntryId entry = kNoEntry;
@@ -15,6 +22,7 @@ struct StoreImpl::Heal {
   CopyPtr copy;
   EncodedBlock block;  // The runs in `intact` are what was written.
   RunMask intact;
+  RunMask unread;       // What its medium did not give this time.
   ClassPair served;     // What the copy was held to serve.
   bool mended = false;  // Not all of it came from where it lies.
   std::vector<std::pair<uint8_t, CopyPtr>> others;
@@ -29,9 +37,11 @@ Executor* StoreImpl::HealExecutor() const {
 }
 
 void StoreImpl::OnDamage(EntryId id, const Identity& identity, uint8_t tier, const CopyPtr& copy, RunMask intact) {
-  bool spare = options_.tiers[tier].tier->ecc().any();
+  bool spare = options_.tiers[tier].tier->HasParity(*copy);
+  bool crowded = false;
   {
     std::lock_guard lock(mu_);
+    crowded = healing_.size() >= kHealsInFlightMax;
     if (FindByIdentityLocked(identity) != id) return;
     ++tiers_[tier].damaged_reads;
     for (NodeId node = table_.entry(id).first_copy; node != kNoNode; node = table_.copy(node).next) {
@@ -40,6 +50,7 @@ void StoreImpl::OnDamage(EntryId id, const Identity& identity, uint8_t tier, con
   }
   // Where nothing could give it back there is nothing to wait for.
   if (!spare) return HandleDamage(id, identity, tier, copy, intact);
+  if (crowded) return;  // The next read of it finds the same.
   HealCopy(id, identity, tier, copy, [](HealOutcome) {});
 }
 
@@ -61,10 +72,10 @@ void StoreImpl::HealCopy(EntryId id, const Identity& identity, uint8_t tier, con
   auto go_on = [this, heal](absl::StatusOr<EncodedBlock> block) {
     HealExecutor()->Post([this, heal, block = std::move(block)]() mutable { OnHealRead(heal, std::move(block)); });
   };
-  if (!medium->ecc().any()) return medium->Read(copy, identity, RunMask::All(), std::move(go_on));
+  if (!medium->HasParity(*copy)) return medium->Read(copy, identity, RunMask::All(), std::move(go_on));
   medium->ReadCorrected(copy, identity, RunMask::All(),
                         [medium, heal, go_on](absl::StatusOr<EncodedBlock> block) mutable {
-                          // Written before its tier had a code.
+                          // Moved meanwhile.
                           if (absl::IsUnimplemented(block.status())) {
                             return medium->Read(heal->copy, heal->identity, RunMask::All(), std::move(go_on));
                           }
@@ -100,6 +111,7 @@ void StoreImpl::OnHealRead(const std::shared_ptr<Heal>& heal, absl::StatusOr<Enc
   }
   heal->block = *std::move(block);
   heal->intact = IntactRuns(heal->block);
+  heal->unread = heal->Missing() - heal->block.present;
   heal->mended = heal->block.corrected;
   if (!heal->Missing().Empty()) {
     std::lock_guard lock(mu_);
@@ -144,6 +156,8 @@ void StoreImpl::SettleHeal(const std::shared_ptr<Heal>& heal) {
   const RecordHeader& header = *heal->block.header;
   const bool whole = heal->Missing().Empty();
   if (whole && !heal->mended) return EndHeal(heal, HealOutcome::kClean);
+  // Nothing is given up that the medium may give another time; its tier says when it is lost.
+  if (!(heal->Missing() & heal->unread).Empty()) return EndHeal(heal, HealOutcome::kUnread);
   const ClassPair left = ClassOf(header, heal->intact);
   if (left.Min() == PrecisionClass::kNone) return Withdraw(heal, heal->intact);
   if (!whole && !heal->mended && options_.tiers[heal->tier].tier->narrows_in_place()) {

@@ -106,8 +106,9 @@ struct Move {
   CopyPtr source;
   EncodedBlock block;  // The source's bytes, once read; its header alone where its tier re-codes.
   std::optional<TierRecoder::Recoded> recoded;
-  bool by_hand = false;  // Its tier cannot re-code it.
-  bool repair = false;   // Writes `block` anew where it is.
+  bool by_hand = false;    // Its tier cannot re-code it.
+  bool repair = false;     // Writes `block` anew where it is.
+  bool corrected = false;  // Read again with error correction.
   EncodeSpec spec;
   Done done;
 };
@@ -405,6 +406,7 @@ class StoreImpl final : public Store, public PolicyView {
     uint8_t tier = 0;
     CopyPtr copy;
   };
+  using ScrubDone = absl::AnyInvocable<void(absl::StatusOr<ScrubReport>)>;
   struct ScrubState {
     bool running = false;
     bool asked = false;  // By a call of Scrub, at its pace.
@@ -415,15 +417,20 @@ class StoreImpl final : public Store, public PolicyView {
     int64_t refilled_ns = 0, begun_ns = 0;
     uint64_t number = 0, passes_ended = 0;
     ScrubReport pass;
-    std::vector<absl::AnyInvocable<void(absl::StatusOr<ScrubReport>)>> waiting;
+    std::vector<ScrubDone> waiting;  // For the end of this pass.
+    // Those who asked while it ran: what it had passed by then may have been damaged since.
+    std::vector<ScrubDone> for_next;
+    uint64_t next_bytes_per_second = 0;
   };
   bool Scrubbed(uint8_t tier) const;
   void BeginPassLocked();
+  // Ends the pass, and begins the one that was asked for meanwhile. Returns who waited for it.
+  std::vector<ScrubDone> EndPassLocked(const absl::Status& ended);
   double ScrubRateLocked() const;
   void TakeScrubsLocked(std::vector<ScrubTarget>* out);
   // Starts what is due, and ends the pass after the last.
   void ScrubOn();
-  void CountScrub(uint8_t tier, uint64_t bytes, HealOutcome outcome);
+  void CountScrub(uint64_t number, uint8_t tier, uint64_t bytes, HealOutcome outcome);
   void AddScrubStatsLocked(StoreStats* out) const;
 
   // --- store_move.cc
@@ -433,6 +440,9 @@ class StoreImpl final : public Store, public PolicyView {
   // Needs the entry to be idle (not moving). Takes it over until EndMove.
   void StartMoveLocked(std::unique_ptr<Move> move, Aftermath* after);
   void ReadForMove(std::shared_ptr<Move> move);
+  void OnMoveRead(std::shared_ptr<Move> move, absl::StatusOr<EncodedBlock> block);
+  // Whether the source may still be read with error correction.
+  bool MayCorrect(const Move& move) const;
   // Has the source's tier re-code the copy, where it can; false: it is to be read.
   bool RecodeInPlace(const std::shared_ptr<Move>& move);
   // Where a move's bytes are worked on: demotions stay out of the way of what a client waits for.
@@ -450,7 +460,9 @@ class StoreImpl final : public Store, public PolicyView {
   void EndMoveLocked(Move& move, Aftermath* after);
   void FinishMove(std::shared_ptr<Move> move, CopyPtr copy, ClassPair stored);
   void FailMove(std::shared_ptr<Move> move, absl::Status status);
-  absl::StatusOr<ClassPair> NarrowLocked(EntryId id, uint8_t tier, RunMask keep, Aftermath* after);
+  // `damaged`: what goes is of no use any more, whatever limits say.
+  absl::StatusOr<ClassPair> NarrowLocked(EntryId id, uint8_t tier, RunMask keep, Aftermath* after,
+                                         bool damaged = false);
   std::shared_ptr<const RecordHeader> HeaderInMemory(uint8_t tier, const CopyPtr& copy, const Identity& identity) const;
 
   // --- store_pressure.cc

@@ -189,19 +189,33 @@ void StoreImpl::ReadForMove(std::shared_ptr<Move> move) {
   RunMask runs = by_head ? move->source->Runs() : move->source->Runs() & WantedRuns(move->target);
   CopyPtr source = move->source;
   Identity identity = move->identity;
-  tier->Read(std::move(source), identity, runs,
-             [this, executor, move = std::move(move)](absl::StatusOr<EncodedBlock> block) mutable {
-               executor->Post([this, move = std::move(move), block = std::move(block)]() mutable {
-                 if (!block.ok()) {
-                   // The next attempt finds it healed, or gone.
-                   if (absl::IsDataLoss(block.status()))
-                     OnDamage(move->entry, move->identity, move->from, move->source, {});
-                   return FailMove(std::move(move), block.status());
-                 }
-                 move->block = *std::move(block);
-                 TransferForMove(std::move(move));
-               });
-             });
+  const bool correct = move->corrected;
+  auto go_on = [this, executor, move = std::move(move)](absl::StatusOr<EncodedBlock> block) mutable {
+    executor->Post([this, move = std::move(move), block = std::move(block)]() mutable {
+      OnMoveRead(std::move(move), std::move(block));
+    });
+  };
+  correct ? tier->ReadCorrected(std::move(source), identity, runs, std::move(go_on))
+          : tier->Read(std::move(source), identity, runs, std::move(go_on));
+}
+
+bool StoreImpl::MayCorrect(const Move& move) const {
+  return !move.corrected && !move.repair && options_.tiers[move.from].tier->HasParity(*move.source);
+}
+
+void StoreImpl::OnMoveRead(std::shared_ptr<Move> move, absl::StatusOr<EncodedBlock> block) {
+  if (block.ok()) {
+    move->block = *std::move(block);
+    return TransferForMove(std::move(move));
+  }
+  const bool lost = absl::IsDataLoss(block.status());
+  if ((lost || absl::IsUnavailable(block.status())) && MayCorrect(*move)) {
+    move->corrected = true;
+    return ReadForMove(std::move(move));
+  }
+  // The next attempt finds it healed, or gone.
+  if (lost) OnDamage(move->entry, move->identity, move->from, move->source, {});
+  FailMove(std::move(move), block.status());
 }
 
 bool StoreImpl::RecodeInPlace(const std::shared_ptr<Move>& move) {
@@ -248,7 +262,8 @@ absl::StatusOr<std::unique_ptr<Draft>> StoreImpl::RecodeForMove(Move& move,
   // New codes get new checksums and parity is made anew, so what they are made from is verified first.
   if (!as_they_are || (options_.tiers[move.from].tier->ecc().any() && !move.repair)) {
     RunMask intact = IntactRuns(block);
-    if (!intact.Contains(block.present) || block.corrected) {
+    const bool again = !intact.Contains(block.present) && MayCorrect(move);
+    if (!again && (!intact.Contains(block.present) || block.corrected)) {
       OnDamage(move.entry, move.identity, move.from, move.source, intact);
     }
     if (!intact.Contains(block.present)) {
@@ -292,6 +307,11 @@ absl::StatusOr<std::unique_ptr<Draft>> StoreImpl::EncodeIntoTier(const EncodedBl
 void StoreImpl::TransferForMove(std::shared_ptr<Move> move) {
   std::shared_ptr<const RecordHeader> header;
   auto draft = RecodeForMove(*move, &header);
+  if (absl::IsDataLoss(draft.status()) && MayCorrect(*move)) {
+    move->corrected = true;
+    move->block = {};
+    return ReadForMove(std::move(move));
+  }
   float limit = 0;
   {
     std::lock_guard lock(mu_);
@@ -509,7 +529,8 @@ std::shared_ptr<const RecordHeader> StoreImpl::HeaderInMemory(uint8_t tier, cons
   return header;
 }
 
-absl::StatusOr<ClassPair> StoreImpl::NarrowLocked(EntryId id, uint8_t tier, RunMask keep, Aftermath* after) {
+absl::StatusOr<ClassPair> StoreImpl::NarrowLocked(EntryId id, uint8_t tier, RunMask keep, Aftermath* after,
+                                                  bool damaged) {
   HeldCopy* held = table_.FindCopy(id, tier);
   if (held == nullptr) return NotFound("the block has no copy in tier \"{}\"", options_.tiers[tier].name);
   Entry& e = table_.entry(id);
@@ -518,7 +539,7 @@ absl::StatusOr<ClassPair> StoreImpl::NarrowLocked(EntryId id, uint8_t tier, RunM
   RunMask had = held->copy->Runs();
   ClassPair now = ClassOf(*header, keep & had);
   float limit = namespaces_[e.ns].plan.max_relative_error;
-  if (limit > 0 && GateStep(*header, keep & had, *header, had, now, limit).has_value()) {
+  if (!damaged && limit > 0 && GateStep(*header, keep & had, *header, had, now, limit).has_value()) {
     ++totals_.error_gate_stops;
     return FailedPrecondition("degrading to {} would pass the error limit of {}", PrecisionClassName(now.Min()), limit);
   }

@@ -14,6 +14,10 @@ namespace {
 constexpr uint32_t kScrubInFlightMax = 4;
 constexpr uint32_t kSlotsAStep = 1024;
 constexpr double kBurstSeconds = 0.25;
+constexpr size_t kScrubWaitersMax = 1024;
+
+// 0 is as fast as it goes.
+uint64_t FasterOf(uint64_t a, uint64_t b) { return a == 0 || b == 0 ? 0 : std::max(a, b); }
 
 }  // namespace
 
@@ -22,12 +26,21 @@ bool StoreImpl::Scrubbed(uint8_t tier) const {
   return options_.tiers[tier].tier->recoder() == nullptr;
 }
 
-void StoreImpl::Scrub(uint64_t bytes_per_second, absl::AnyInvocable<void(absl::StatusOr<ScrubReport>)> done) {
-  bool stopping = false;
+void StoreImpl::Scrub(uint64_t bytes_per_second, ScrubDone done) {
+  absl::Status refused;
   {
     std::lock_guard lock(mu_);
-    stopping = stopping_;
-    if (!stopping) {
+    if (stopping_) {
+      refused = Unavailable("the store is stopping");
+    } else if (scrub_.waiting.size() + scrub_.for_next.size() >= kScrubWaitersMax) {
+      refused = ResourceExhausted("{} calls wait for the end of scrubbing already", kScrubWaitersMax);
+    } else if (scrub_.running && scrub_.asked) {
+      // A pass that somebody waits for ends, however many ask meanwhile; at the pace of the most impatient.
+      scrub_.asked_bytes_per_second = FasterOf(scrub_.asked_bytes_per_second, bytes_per_second);
+      scrub_.next_bytes_per_second =
+          scrub_.for_next.empty() ? bytes_per_second : FasterOf(scrub_.next_bytes_per_second, bytes_per_second);
+      scrub_.for_next.push_back(std::move(done));
+    } else {
       // From the front: what was passed already may have been damaged since.
       BeginPassLocked();
       scrub_.asked_bytes_per_second = bytes_per_second;
@@ -35,7 +48,7 @@ void StoreImpl::Scrub(uint64_t bytes_per_second, absl::AnyInvocable<void(absl::S
       scrub_.waiting.push_back(std::move(done));
     }
   }
-  if (stopping) return done(Unavailable("the store is stopping"));
+  if (!refused.ok()) return done(refused);
   ScrubOn();
 }
 
@@ -46,6 +59,24 @@ void StoreImpl::BeginPassLocked() {
   ++scrub_.number;
   scrub_.begun_ns = scrub_.refilled_ns = options_.clock->NowNs();
   scrub_.credit_bytes = 0;
+}
+
+std::vector<StoreImpl::ScrubDone> StoreImpl::EndPassLocked(const absl::Status& ended) {
+  std::vector<ScrubDone> done = std::exchange(scrub_.waiting, {});
+  scrub_.running = scrub_.asked = false;
+  if (!ended.ok()) {
+    for (ScrubDone& each : scrub_.for_next) done.push_back(std::move(each));
+    scrub_.for_next.clear();
+    return done;
+  }
+  ++scrub_.passes_ended;
+  if (!scrub_.for_next.empty()) {
+    BeginPassLocked();
+    scrub_.asked = true;
+    scrub_.asked_bytes_per_second = scrub_.next_bytes_per_second;
+    scrub_.waiting = std::exchange(scrub_.for_next, {});
+  }
+  return done;
 }
 
 double StoreImpl::ScrubRateLocked() const {
@@ -77,8 +108,9 @@ void StoreImpl::TakeScrubsLocked(std::vector<ScrubTarget>* out) {
 
 void StoreImpl::ScrubOn() {
   std::vector<ScrubTarget> targets;
-  std::vector<absl::AnyInvocable<void(absl::StatusOr<ScrubReport>)>> done;
+  std::vector<ScrubDone> done;
   ScrubReport report;
+  uint64_t pass = 0;
   absl::Status ended;
   {
     std::lock_guard lock(mu_);
@@ -94,29 +126,32 @@ void StoreImpl::ScrubOn() {
     }
     TakeScrubsLocked(&targets);
     if (scrub_.next >= table_.end() && scrub_.in_flight == 0) {
-      scrub_.running = scrub_.asked = false;
       report = scrub_.pass;
       report.milliseconds = (options_.clock->NowNs() - scrub_.begun_ns) / 1'000'000;
-      if (ended.ok()) ++scrub_.passes_ended;
-      done = std::exchange(scrub_.waiting, {});
+      done = EndPassLocked(ended);
     }
+    pass = scrub_.number;
   }
   for (auto& each : done) ended.ok() ? each(report) : each(ended);
   for (ScrubTarget& target : targets) {
     uint64_t bytes = target.copy->StoredBytes();
     HealCopy(target.entry, target.identity, target.tier, target.copy,
-             [this, tier = target.tier, bytes](HealOutcome outcome) {
-               CountScrub(tier, bytes, outcome);
-               HealExecutor()->Post([this] { ScrubOn(); });
+             [this, pass, tier = target.tier, bytes](HealOutcome outcome) {
+               // Counted where it goes on: as long as it counts as in flight the store must stay.
+               HealExecutor()->Post([this, pass, tier, bytes, outcome] {
+                 CountScrub(pass, tier, bytes, outcome);
+                 ScrubOn();
+               });
              });
   }
 }
 
-void StoreImpl::CountScrub(uint8_t tier, uint64_t bytes, HealOutcome outcome) {
+void StoreImpl::CountScrub(uint64_t number, uint8_t tier, uint64_t bytes, HealOutcome outcome) {
   std::lock_guard lock(mu_);
   --scrub_.in_flight;
   if (outcome == HealOutcome::kBusy) return;  // Gone, or somebody is at it.
-  ScrubReport& pass = scrub_.pass;
+  ScrubReport of_another;                     // A pass that was broken off.
+  ScrubReport& pass = number == scrub_.number ? scrub_.pass : of_another;
   ++pass.copies;
   pass.bytes += bytes;
   tiers_[tier].scrubbed_bytes += bytes;
@@ -144,6 +179,7 @@ void StoreImpl::CountScrub(uint8_t tier, uint64_t bytes, HealOutcome outcome) {
 void StoreImpl::AddScrubStatsLocked(StoreStats* out) const {
   out->scrub_running = scrub_.running ? 1 : 0;
   out->scrub_passes = scrub_.passes_ended;
+  out->heals_in_flight = healing_.size() + scrub_.in_flight;
   uint64_t slots = table_.end();
   out->scrub_permille =
       scrub_.running && slots > 0 ? std::min<uint64_t>(1000, 1000 * uint64_t{scrub_.next} / slots) : 0;

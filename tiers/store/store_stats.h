@@ -89,9 +89,10 @@ struct StoreStats {
   uint64_t shutdown_dropped = 0;
   uint64_t exact_token_bytes = 0;  // Bytes of tokens that moves wrote exact beside codes.
   uint64_t events_lost = 0;
-  uint64_t scrub_passes = 0;    // Ended ones.
-  uint64_t scrub_running = 0;   // 1 while a pass runs.
-  uint64_t scrub_permille = 0;  // How far that one has come.
+  uint64_t heals_in_flight = 0;  // Copies being verified or healed.
+  uint64_t scrub_passes = 0;     // Ended ones.
+  uint64_t scrub_running = 0;    // 1 while a pass runs.
+  uint64_t scrub_permille = 0;   // How far that one has come.
 };
 
 }  // namespace firn

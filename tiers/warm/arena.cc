@@ -117,7 +117,8 @@ void Arena::FreeChunks(const ChunkPlan& plan, std::span<const uint64_t> offsets)
 }
 
 bool Arena::Quarantine(uint64_t offset, bool page, uint64_t bytes) {
-  if (suspect_.empty() || suspect_.erase(offset) == 0) return false;
+  if (damaged_.empty() || damaged_.erase(offset) == 0) return false;
+  if (damages_[offset / kArenaPageBytes] < kDamagesMax) return false;
   if (quarantined_bytes_ + bytes > pool_.pages() * kArenaPageBytes / kQuarantineShare) return false;
   quarantined_.emplace(offset, page);
   quarantined_bytes_ += bytes;
@@ -139,7 +140,7 @@ void Arena::NoteDamage(const ArenaRecord& record, uint32_t piece, ByteSpan right
                      });
   std::lock_guard lock(mu_);
   for (uint64_t offset : wrong) {
-    if (++damages_[offset / kArenaPageBytes] >= kDamagesMax) suspect_.insert(offset);
+    if (damaged_.insert(offset).second) ++damages_[offset / kArenaPageBytes];
   }
 }
 

@@ -55,7 +55,7 @@ class Arena {
   void Unindex(ArenaRecord* record, PieceMask pieces);
   // A piece turned out to be `right` instead of what the memory has. Chunks on pages where that happens again and again
   // are kept out of use once they are free, up to a share of the pool: a bit that is stuck would spoil the next block
-  // too.
+  // too. However often a chunk's damage is found before it is free, it is one finding: everyone who reads it finds it.
   void NoteDamage(const ArenaRecord& record, uint32_t piece, ByteSpan right);
   // A copy is gone: pieces that no other copy uses are freed, and with the last of them the record.
   void Release(ArenaRecord* record, PieceMask pieces, bool indexed);
@@ -73,7 +73,7 @@ class Arena {
 
   bool TakeChunks(ArenaRecord* record, uint64_t tag, DirtyChunks* dirty);  // Needs mu_; all or nothing.
   void FreeChunks(const ChunkPlan& plan, std::span<const uint64_t> offsets);
-  // Keeps a chunk that is to be freed where it is, if it is suspect.
+  // Keeps a chunk that is to be freed where it is, if its page is not trusted.
   bool Quarantine(uint64_t offset, bool page, uint64_t bytes);
   void Unlink(ArenaRecord* record);
   uint64_t UsedBytes() const { return (pool_.pages() - pool_.free_pages()) * kArenaPageBytes; }
@@ -95,7 +95,7 @@ class Arena {
   uint64_t held_bytes_ = 0;                          // Of pieces with copies of which none is indexed.
   uint64_t copies_ = 0;                              // Indexed ones.
   absl::flat_hash_map<uint64_t, uint32_t> damages_;  // By page: how often something there was wrong.
-  absl::flat_hash_set<uint64_t> suspect_;            // Chunks in use, by offset.
+  absl::flat_hash_set<uint64_t> damaged_;            // Chunks in use that were counted there, by offset.
   absl::flat_hash_map<uint64_t, bool> quarantined_;  // Chunks out of use, by offset; true for pages.
   uint64_t quarantined_bytes_ = 0;
 };

@@ -151,7 +151,8 @@ void ArenaTier::ReadCorrectedImpl(CopyPtr copy, const Identity& identity, RunMas
   Arena::PieceBytes pieces = arena_->Bytes(*arena_copy.record(), PiecesOf(present));
   auto memory = std::make_shared<std::array<std::vector<uint8_t>, kPiecesMax>>();
   EccOutcome outcome;
-  std::array<RunBytes, kPiecesMax> corrected;
+  std::array<Protected, kPiecesMax> corrected;
+  std::array<bool, kPiecesMax> changed{};
   for (uint32_t i = 0; i < kPiecesMax; ++i) {
     std::vector<uint8_t>& own = (*memory)[i];
     own.resize(pieces[i].size());
@@ -159,15 +160,17 @@ void ArenaTier::ReadCorrectedImpl(CopyPtr copy, const Identity& identity, RunMas
     CopyScattered(pieces[i], whole);
     EccCode code = i == kHeaderPiece ? ecc().OfHeader() : ecc().OfRun(i);
     if (own.empty()) continue;
-    Protected split = Split(code, whole);
-    EccOutcome done_here = CorrectInPlace(code, split.data, split.parity);
-    if (done_here.corrected > 0) arena_->NoteDamage(*arena_copy.record(), i, own);
+    corrected[i] = Split(code, whole);
+    EccOutcome done_here = CorrectInPlace(code, corrected[i].data, corrected[i].parity);
+    changed[i] = done_here.corrected > 0;
+    if (changed[i]) arena_->NoteDamage(*arena_copy.record(), i, own);
     outcome += done_here;
-    corrected[i] = split.data;
   }
   CountCorrections(outcome);
   std::vector<uint8_t> storage;
-  auto header = ParseHeader(Joined(corrected[kHeaderPiece], &storage), nullptr);
+  // One that checks as it lies is right: then it was its parity that was damaged.
+  auto header = ParseHeader(Joined(pieces[kHeaderPiece], &storage), nullptr);
+  if (!header.ok()) header = ParseHeader(Joined(corrected[kHeaderPiece].data, &storage), nullptr);
   if (!header.ok()) return done(DataLoss("{}: {}", name(), Message(header.status())));
   if (header->identity != identity) return done(DataLoss("{}: the record there is another's", name()));
   EncodedBlock block;
@@ -175,11 +178,14 @@ void ArenaTier::ReadCorrectedImpl(CopyPtr copy, const Identity& identity, RunMas
   block.present = present;
   for (uint32_t i = 0; i < kRunIds; ++i) {
     if (!present.Has(i)) continue;
-    if (corrected[i].size() != block.header->runs[i].bytes) {
-      return done(DataLoss("{}: run {} has {} bytes here, its header says {}", name(), i, corrected[i].size(),
+    const MutableRunBytes& data = corrected[i].data;
+    if (data.size() != block.header->runs[i].bytes) {
+      return done(DataLoss("{}: run {} has {} bytes here, its header says {}", name(), i, data.size(),
                            block.header->runs[i].bytes));
     }
-    block.runs[i] = corrected[i];
+    RunBytes as_it_lies = pieces[i].Slice(0, data.size());
+    if (changed[i] && Checks(block.header, i, as_it_lies)) CopyScattered(as_it_lies, data);
+    block.runs[i] = data;
   }
   block.corrected = !outcome.clean();
   block.owner = std::move(memory);
