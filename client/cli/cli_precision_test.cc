@@ -71,7 +71,7 @@ TEST_F(PrecisionTest, TiersTellLiveBytesFromWhatTheMediumHolds) {
   ASSERT_EQ(Firn("flush").code, 0);
   Outcome text = Firn("tiers");
   EXPECT_THAT(text.text,
-              testing::ContainsRegex("copies +live bytes +on medium +capacity +% full +copies by precision"));
+              testing::ContainsRegex("copies +live bytes +on medium +capacity +% full +ecc +copies by precision"));
   auto cold = [&] { return Firn("--json tiers").json()["tiers"][2]; };
   Json before = cold();
   EXPECT_EQ(before["copies"], 2);

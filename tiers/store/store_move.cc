@@ -255,6 +255,9 @@ absl::StatusOr<std::unique_ptr<Draft>> StoreImpl::RecodeForMove(Move& move,
   Tier* to = options_.tiers[move.to].tier.get();
   EncodedBlock& block = move.block;
   ClassPair have = ClassOf(*block.header, block.present);
+  if (have.Min() == PrecisionClass::kNone && move.source->Runs().Empty()) {
+    return Unavailable("tier \"{}\" went away with block {}", options_.tiers[move.from].name, move.identity.key.Hex());
+  }
   if (have.Min() == PrecisionClass::kNone)
     return DataLoss("block {} has runs missing that it cannot do without", move.identity.key.Hex());
   bool by_head = move.spec.classes[0] != nullptr || move.spec.classes[1] != nullptr;
