@@ -197,7 +197,8 @@ StripeShape StripeShape::Of(uint64_t bytes_left) {
   StripeShape shape;
   shape.data_bytes = static_cast<uint32_t>(std::min(bytes_left, kStripeBytesMax));
   // Not cut finer for few bytes: what fails of a disk is a sector, and may be no more than two shards.
-  shape.shard_bytes = std::min(kShardBytesMax, (shape.data_bytes + kShardBytesStep - 1) / kShardBytesStep * kShardBytesStep);
+  shape.shard_bytes =
+      std::min(kShardBytesMax, (shape.data_bytes + kShardBytesStep - 1) / kShardBytesStep * kShardBytesStep);
   shape.data_shards = (shape.data_bytes + shape.shard_bytes - 1) / shape.shard_bytes;
   return shape;
 }

@@ -1,8 +1,9 @@
 // Reed-Solomon over stripes of up to 16 shards with two parity shards, decoded as erasures (docs/formats/ecc.md).
 //
 // A shard is a sector's bytes where there are as many, so that one lost sector, however it lies, is two shards at most;
-// fewer bytes than that are one shard and two copies of it. A checksum for each shard says which are wrong; any two of a stripe may be. Threads: pure functions, tables are made
-// once. Memory: up to 72 KiB of the heap for shards that are cut by the end of a span. Source: ISA-L, Cauchy matrix.
+// fewer bytes than that are one shard and two copies of it. A checksum for each shard says which are wrong; any two of
+// a stripe may be. Threads: pure functions, tables are made once. Memory: up to 72 KiB of the heap for shards that are
+// cut by the end of a span. Source: ISA-L, Cauchy matrix.
 #pragma once
 
 #include <cstdint>
