@@ -40,7 +40,8 @@ void EncodeSecdedTarget(const uint8_t* data, size_t words, uint8_t* checks) {
 #else
 
 namespace hn = hwy::HWY_NAMESPACE;
-constexpr size_t kBlockBytes = 128;  // 16 words: eight vectors of 16 bytes, or eight halves of twice that.
+// 16 words: eight vectors of 16 bytes, or eight halves of twice that. Not used where there is no table lookup.
+[[maybe_unused]] constexpr size_t kBlockBytes = 128;
 
 #if HWY_ARCH_X86 && HWY_MAX_BYTES >= 32
 // Wider vectors are left to processors that have matrix products of bytes, as nearly all do that have them.
