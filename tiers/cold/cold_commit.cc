@@ -11,22 +11,8 @@
 namespace firn {
 namespace {
 
-constexpr uint64_t kRecordHeaderFixedBytes = 272;
-constexpr uint64_t kRecordHeaderRunBytes = 16;
 // Whoever was refused comes back within that, or has given up.
 constexpr int64_t kRefusedForNs = 10'000'000'000;
-
-// An upper bound of a record header's serialized length, from its runs alone: their checks cover kCheckedBytesMin each,
-// or more.
-uint64_t RecordHeaderBound(const RecordLayout& layout) {
-  uint64_t bytes = kRecordHeaderFixedBytes;
-  for (uint32_t i = 0; i < kRunIds; ++i) {
-    if (!layout.present.Has(i)) continue;
-    uint64_t checks = std::min<uint64_t>(kLayersMax, layout.run_bytes[i] / kCheckedBytesMin + 1);
-    bytes += kRecordHeaderRunBytes + 8 * checks;
-  }
-  return bytes;
-}
 
 uint64_t ExtentHeaderBound(RunMask written) {
   ExtentHeader header;
@@ -72,7 +58,7 @@ absl::StatusOr<std::vector<ColdTier::DraftExtent>> ColdTier::PlanDraft(const Rec
     base = base - plane;
     extents.push_back({stream, {plane, static_cast<uint32_t>(AlignUp(extent_header, kExtentAlignment))}, nullptr});
   }
-  uint64_t runs_at = AlignUp(extent_header + RecordHeaderBound(layout), kExtentAlignment);
+  uint64_t runs_at = AlignUp(extent_header + HeaderBytesBound(layout), kExtentAlignment);
   extents[0] = {Stream::kBase, {base, static_cast<uint32_t>(runs_at)}, nullptr};
   return extents;
 }
@@ -154,7 +140,7 @@ absl::StatusOr<std::unique_ptr<Draft>> ColdTier::ReserveImpl(const RecordLayout&
   FIRN_ASSIGN_OR_RETURN(std::vector<DraftExtent> extents, PlanDraft(layout));
   // The first has the record header.
   auto bytes_of = [&, lengths = LengthsOf(layout)](const DraftExtent& extent) {
-    uint64_t header = &extent == &extents[0] ? RecordHeaderBound(layout) : 0;
+    uint64_t header = &extent == &extents[0] ? HeaderBytesBound(layout) : 0;
     return ExtentContents{extent.shape, lengths, static_cast<uint32_t>(header), options_.ecc}.End();
   };
   uint64_t bytes = 0;
@@ -203,6 +189,10 @@ void ColdTier::CommitImpl(std::unique_ptr<Draft> draft, std::shared_ptr<const Re
     return done(valid);
   }
   std::vector<uint8_t> serialized = SerializeHeader(*header);
+  if (uint64_t bound = HeaderBytesBound(cold.layout()); serialized.size() > bound) {
+    draft.reset();
+    return done(InternalError("tier {}: a header of {} bytes, {} were reserved", name(), serialized.size(), bound));
+  }
   auto item = std::make_unique<CommitItem>();
   RecordNote& note = item->note;
   note.identity = header->identity;

@@ -166,6 +166,34 @@ TEST(ColdEcc, WhatIsRefusedOnceIsNotLost) {
   }
 }
 
+// Headers with a map of exact tokens are longer than the runs alone tell, and so is their parity: at every size there
+// is room for it, also where that ends just with a chunk of memory.
+TEST(ColdEcc, HeadersWithMapsHaveRoomForTheirParity) {
+  for (EccCode code : {EccCode::kNone, EccCode::kSecded, EccCode::kReedSolomon}) {
+    ColdRig rig;
+    rig.options.ecc = EccPolicy::Uniform(code);
+    rig.options.chunk_bytes = 4 * kKiB;
+    ASSERT_TRUE(rig.Open().ok());
+    for (uint32_t tokens = 20; tokens < 520; tokens += 3) {
+      SCOPED_TRACE(testing::Message() << EccCodeName(code) << ", " << tokens << " tokens");
+      TestBlockSpec spec{.name = "map",
+                         .shape = {.layers = 1, .heads = 1, .k_width = 16, .v_width = 16, .tokens = tokens},
+                         .family = CodecFamily::kNested,
+                         .exact_tokens = 3,
+                         .dtype = DType::kFp16,
+                         .exact_last = true};
+      EncodedBlock block = MakeTestBlock(spec, TestIdentity(tokens), tokens);
+      ASSERT_FALSE(block.header->exact_map.empty());
+      auto copy = rig.Put(block);
+      ASSERT_TRUE(copy.ok()) << copy.status();
+      auto read = rig.Get(*copy, block);
+      ASSERT_TRUE(read.ok()) << read.status();
+      EXPECT_EQ(IntactRuns(*read), block.present);
+      EXPECT_TRUE(SameBlock(*read, block));
+    }
+  }
+}
+
 TEST(ColdEcc, DamageToAnExtentsHeaderCostsNothing) {
   for (EccCode code : {EccCode::kSecded, EccCode::kReedSolomon}) {
     ColdRig rig;

@@ -118,13 +118,7 @@ LogExtent ColdTier::FinishExtent(DraftExtent extent, const RecordNote& note, Byt
   header.siblings.resize(header.has_record_header ? siblings : 0);
   header.note = note;
   ExtentContents contents{extent.shape, note.run_bytes, static_cast<uint32_t>(record_header.size()), note.ecc};
-  uint64_t front = header.header_bytes() + record_header.size();
-  if (front > extent.shape.runs_at) {
-    // The bound of the record header was too low: it stays right, at the price of a copy.
-    contents.shape.runs_at = static_cast<uint32_t>(AlignUp(front, kExtentAlignment));
-    extent.memory = CopyRuns(*extent.memory, extent.shape, contents, nullptr);
-    extent.shape = contents.shape;
-  }
+  FIRN_CHECK(header.header_bytes() + record_header.size() <= extent.shape.runs_at);
   header.shape = extent.shape;
   header.payload_bytes = contents.End() - header.header_bytes();
   const ChunkPool::Lease& memory = *extent.memory;

@@ -246,5 +246,11 @@ TEST(ColdTier, C21_C24_powerCutsAtAnyMoment) {
   for (uint64_t seed = first; seed < first + seeds && !HasFailure(); ++seed) PowerCutRun(seed).Run();
 }
 
+// A segment that was condemned before anything but its header was written to it: it was never removed, and everything
+// waited for its room.
+TEST(ColdTier, CutsThatOnceLeftTheTierWaitingForEver) {
+  for (uint64_t seed : {1326, 2562}) PowerCutRun(seed).Run();
+}
+
 }  // namespace
 }  // namespace firn

@@ -88,16 +88,21 @@ SegmentPtr ColdTier::ChooseVictim() {
 
 void ColdTier::MaybeReclaim() {
   if (reclaim_ != nullptr || segments_->removing()) return;  // Comes back when that is done.
-  if (segments_->free_bytes(true) >= FreeTarget()) return;
-  // Nothing is given up for room that nobody will use.
-  SegmentPtr victim = closing_ ? nullptr : ChooseVictim();
-  if (victim != nullptr) return StartReclaim(std::move(victim));
-  if (segments_->free_bytes(true) == 0 && writer_->open_room_bytes() > 0 && writer_->idle())
-    return writer_->SealAll(false);
-  if (writer_->waiting_bytes() > segments_->free_bytes(false)) {
-    writer_->FailWaiting(ResourceExhausted("tier {}: {} of {} bytes free, and no segment can be reclaimed", name(),
-                                           segments_->free_bytes(false), segments_->capacity_bytes()));
+  if (segments_->free_bytes(true) < FreeTarget()) {
+    // Nothing is given up for room that nobody will use.
+    SegmentPtr victim = closing_ ? nullptr : ChooseVictim();
+    if (victim != nullptr) return StartReclaim(std::move(victim));
+    if (segments_->free_bytes(true) == 0 && writer_->open_room_bytes() > 0 && writer_->idle())
+      return writer_->SealAll(false);
   }
+  // Nothing goes now. What waits fits all the same where a segment was cut to its length since it was refused; else it
+  // would wait forever.
+  const uint64_t waiting = writer_->waiting_bytes();
+  const uint64_t free = segments_->free_bytes(false);
+  if (waiting == 0 || writer_->asking()) return;
+  if (waiting <= free) return Post([this] { writer_->RetryWaiting(); });
+  writer_->FailWaiting(ResourceExhausted("tier {}: {} of {} bytes free, and no segment can be reclaimed", name(), free,
+                                         segments_->capacity_bytes()));
 }
 
 void ColdTier::StartReclaim(SegmentPtr victim) {

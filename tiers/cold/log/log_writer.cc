@@ -41,6 +41,10 @@ uint64_t LogWriter::waiting_bytes() const {
   return bytes;
 }
 
+bool LogWriter::asking() const {
+  return std::any_of(requested_.begin(), requested_.end(), [](bool requested) { return requested; });
+}
+
 void LogWriter::PlaceWaiting() {
   while (!waiting_.empty() && EnsureRoom(*waiting_.front())) {
     std::unique_ptr<LogItem> item = std::move(waiting_.front());
@@ -229,10 +233,14 @@ void LogWriter::PlaceExtent(LogItem* item, LogExtent* extent) {
 void LogWriter::AddToGroup(LogItem*, LogExtent* extent) {
   Group& group = *groups_[IndexOf(extent->header.stream)];
   uint8_t* target = group.buffer.data() + (extent->header.place.offset - group.file_offset);
-  const std::vector<uint8_t>& header = extent->serialized_header;
-  std::memcpy(target, header.data(), header.size());
-  uint64_t bytes = extent->header.extent_bytes();
-  std::memcpy(target + header.size(), extent->memory->pieces()[0].data() + header.size(), bytes - header.size());
+  uint64_t left = extent->header.extent_bytes();
+  for (MutableByteSpan piece : extent->memory->pieces()) {
+    piece = piece.first(std::min<uint64_t>(left, piece.size()));
+    std::memcpy(target + (extent->header.extent_bytes() - left), piece.data(), piece.size());
+    left -= piece.size();
+  }
+  FIRN_CHECK(left == 0);
+  std::memcpy(target, extent->serialized_header.data(), extent->serialized_header.size());
   extent->memory.reset();
 }
 

@@ -61,7 +61,12 @@ void LogWriter::OnWritten(const std::shared_ptr<Write>& write) {
 
 void LogWriter::Advance() {
   if (closing_ == nullptr) {
-    if (current_->empty()) return;
+    if (current_->empty()) {
+      // A segment's own header is settled with the first extent in it. Held until then, a segment that was given up
+      // before would never go, and whoever waits for its room never be served.
+      if (current_->writes_left == 0) current_->touched.clear();
+      return;
+    }
     // While more is on its way, a group grows up to a size that makes its syncs worth their while.
     if (current_->writes_left > 0 && current_->bytes < kGroupedBytesMax) return;
     for (uint32_t stream = 0; stream < kStreams; ++stream) CloseGroup(static_cast<Stream>(stream));
