@@ -167,4 +167,12 @@ RunMask IntactRuns(const EncodedBlock& block) {
   return intact;
 }
 
+bool IsIntactRun(const std::shared_ptr<const RecordHeader>& header, uint32_t run_index, const RunBytes& run) {
+  EncodedBlock alone;
+  alone.header = header;
+  alone.present = RunMask::Of(RunKindOf(run_index), RunPartOf(run_index));
+  alone.runs[run_index] = run;
+  return IntactRuns(alone) == alone.present;
+}
+
 }  // namespace firn

@@ -122,5 +122,7 @@ void ComputeChecks(RecordHeader* header, RunMask mask, const std::array<RunBytes
 
 // The runs of `block` whose bytes agree with every checksum of the header. Costs one pass over the bytes.
 RunMask IntactRuns(const EncodedBlock& block);
+// The same of one run, whose bytes may be from anywhere.
+bool IsIntactRun(const std::shared_ptr<const RecordHeader>& header, uint32_t run_index, const RunBytes& run);
 
 }  // namespace firn

@@ -71,14 +71,6 @@ void Tier::CountCorrections(const EccOutcome& outcome) {
   counters_.ecc_uncorrectable.fetch_add(outcome.uncorrectable, std::memory_order_relaxed);
 }
 
-bool Tier::Checks(const std::shared_ptr<const RecordHeader>& header, uint32_t run_index, const RunBytes& run) {
-  EncodedBlock probe;
-  probe.header = header;
-  probe.present = RunMask::Of(RunKindOf(run_index), RunPartOf(run_index));
-  probe.runs[run_index] = run;
-  return !IntactRuns(probe).Empty();
-}
-
 Tier::ReadDone Tier::Counted(bool timed, ReadDone done) {
   int64_t since_ns = timed ? Clock::Real()->NowNs() : 0;
   return [this, timed, since_ns, done = std::move(done)](absl::StatusOr<EncodedBlock> block) mutable {

@@ -68,8 +68,9 @@ class Draft {
 struct CommitOptions {
   // Runs that a floor, an error limit or a pin protects: on media where reclaiming degrades, they are kept apart.
   RunMask protect;
-  // Where the medium went away meanwhile (Unavailable), the draft comes back here before `done` is called: its runs are
-  // still what they were filled with, so that they can go elsewhere. Null: it is dropped.
+  // Where the medium may go away with what it took, the draft comes back here before `done` is called, with Unavailable
+  // and with success: its runs are still what they were filled with, so that they can go elsewhere. Null: it is
+  // dropped.
   std::shared_ptr<std::unique_ptr<Draft>> returned = nullptr;
   // The tier's device mover filled the draft: its bytes are where they belong, and runs() mean nothing.
   bool in_place = false;
@@ -165,8 +166,8 @@ class Tier {
   // Media that can return another record's bytes verify the header's identity against `identity` and its digest.
   void Read(CopyPtr copy, const Identity& identity, RunMask runs, ReadDone done);
 
-  // The same, with what the medium keeps for correcting errors: runs and header come as corrected as that reaches, in
-  // memory of their own, `corrected` where anything was changed or is beyond it. Parity that is itself damaged takes
+  // The same, with what the medium keeps for correcting errors: runs and header come as corrected as that reaches,
+  // `corrected` where anything was changed or is beyond it. Parity that is itself damaged takes
   // nothing away: runs that check as they lie come as they lie. For reads that did not check; what comes of this one is
   // to be checked as well. Unimplemented where the copy has no such code.
   void ReadCorrected(CopyPtr copy, const Identity& identity, RunMask runs, ReadDone done);
@@ -221,8 +222,6 @@ class Tier {
   virtual void FlushImpl(FlushDone done) = 0;
 
   void CountCorrections(const EccOutcome& outcome);
-  // Whether a run is what its record's header says.
-  static bool Checks(const std::shared_ptr<const RecordHeader>& header, uint32_t run_index, const RunBytes& run);
 
  private:
   // `done` with the read's count before it; timed from now on.

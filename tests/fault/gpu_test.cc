@@ -104,11 +104,13 @@ TEST_F(GpuDaemon, WarmAndColdAreAlwaysThereWhileTheChildDies) {
       ++rounds;
     }
   });
+  std::string put_failure;
   std::thread writer([&] {
     auto client = daemon_.Connect();
     for (uint64_t next = 1'000; !stop; next += 20) {
       RangeResult written = PutRange(*client, ns_, model_, next, 20);
       put_failed += written.failed;
+      if (written.failed > 0) put_failure = written.first_failure;
       RangeResult got = GetRange(*client, ns_, model_, next, 20);
       wrong += got.wrong;
     }
@@ -131,7 +133,7 @@ TEST_F(GpuDaemon, WarmAndColdAreAlwaysThereWhileTheChildDies) {
   EXPECT_EQ(missed, 0u) << "what has a copy below is served from there";
   EXPECT_EQ(failed, 0u);
   EXPECT_EQ(wrong, 0u);
-  EXPECT_EQ(put_failed, 0u) << "what was on its way in goes to the next tier";
+  EXPECT_EQ(put_failed, 0u) << "what was on its way in goes to the next tier: " << put_failure;
   ExpectConsistent();
 }
 

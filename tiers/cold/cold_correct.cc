@@ -51,7 +51,7 @@ absl::Status ColdTier::TakeRecordHeader(ReadOp* op, const ReadPart& part, ByteSp
   return status.ok() ? status : take(mended);
 }
 
-// Puts what parity makes of each run in the place of what was read.
+// Puts what parity makes of runs that disagree with theirs in the place of what was read.
 void ColdTier::CorrectRuns(ReadOp* op, EncodedBlock* block) {
   auto memory = std::make_shared<std::pair<std::vector<std::vector<uint8_t>>, std::shared_ptr<const void>>>();
   memory->second = block->owner;
@@ -61,15 +61,17 @@ void ColdTier::CorrectRuns(ReadOp* op, EncodedBlock* block) {
       const EccCode code = op->ecc.OfRun(i);
       const uint64_t bytes = op->lengths[i], parity_bytes = ParityBytes(code, bytes);
       if (!block->present.Has(i) || !part->shape.runs.Has(i) || parity_bytes == 0) continue;
+      uint64_t at = part->head + op->ContentsOf(*part).ParityOffset(i);
+      const MutableRunBytes stored_parity = SpanAt(*part->memory, at, parity_bytes);
+      if (ParityAgrees(code, block->runs[i], stored_parity)) continue;
       std::vector<uint8_t>& own = memory->first.emplace_back(bytes + parity_bytes);
       MutableRunBytes data{MutableByteSpan(own).first(bytes)}, parity{MutableByteSpan(own).subspan(bytes)};
       CopyScattered(block->runs[i], data);
-      uint64_t at = part->head + op->ContentsOf(*part).ParityOffset(i);
-      CopyScattered(SpanAt(*part->memory, at, parity_bytes), parity);
+      CopyScattered(stored_parity, parity);
       EccOutcome done_here = CorrectInPlace(code, data, parity);
       outcome += done_here;
       // What is right as it lies is not spoilt by its parity.
-      if (done_here.corrected > 0 && Checks(block->header, i, block->runs[i])) {
+      if (done_here.corrected > 0 && IsIntactRun(block->header, i, block->runs[i])) {
         memory->first.pop_back();
         continue;
       }

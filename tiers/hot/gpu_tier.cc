@@ -217,16 +217,13 @@ void GpuTier::CommitImpl(std::unique_ptr<Draft> draft, std::shared_ptr<const Rec
     executor->Post([filled = std::move(filled), header = std::move(header), returned, done = std::move(done),
                     status = answer.status()]() mutable {
       std::shared_ptr<Record> record = filled->record;
-      if (!status.ok()) {
-        // Where it was filled by reference, what it refers to is its caller's.
-        bool comes_back = returned != nullptr && absl::IsUnavailable(status) && filled->source.header == nullptr;
-        if (comes_back) *returned = std::move(filled);
-        filled.reset();
-        return done(status);
-      }
+      // Where it was filled by reference, what it refers to is its caller's.
+      const bool may_come_back = returned != nullptr && filled->source.header == nullptr;
+      if (may_come_back && (status.ok() || absl::IsUnavailable(status))) *returned = std::move(filled);
+      filled.reset();
+      if (!status.ok()) return done(status);
       record->header = header;
       record->Publish(header->encoded);
-      filled.reset();
       done(CopyPtr(std::make_shared<GpuCopy>(record, header->encoded)));
     });
   };

@@ -6,7 +6,6 @@
 #include "tiers/store/store_impl.h"
 
 namespace firn {
-
 namespace {
 
 // Each may hold all of a block, corrected, in memory that no tier accounts for.
@@ -30,6 +29,19 @@ struct StoreImpl::Heal {
   HealDone done;
 
   RunMask Missing() const { return (copy->Runs() & block.header->encoded) - intact; }
+  // Takes what is missing of another copy, where that was written as this one.
+  void Borrow(const EncodedBlock& other) {
+    const RunMask missing = Missing() & other.present;
+    for (uint32_t run = 0; run < kRunIds; ++run) {
+      if (!missing.Has(run) || other.header->runs[run] != block.header->runs[run]) continue;
+      if (!IsIntactRun(block.header, run, other.runs[run])) continue;
+      block.runs[run] = other.runs[run];
+      intact |= RunMask::Of(RunKindOf(run), RunPartOf(run));
+      owners.push_back(other.owner);
+      mended = true;
+    }
+    block.present |= intact;
+  }
 };
 
 Executor* StoreImpl::HealExecutor() const {
@@ -105,9 +117,11 @@ void StoreImpl::EndHeal(const std::shared_ptr<Heal>& heal, HealOutcome outcome) 
 
 void StoreImpl::OnHealRead(const std::shared_ptr<Heal>& heal, absl::StatusOr<EncodedBlock> block) {
   if (!block.ok()) {
-    bool lost = absl::IsDataLoss(block.status()) || absl::IsNotFound(block.status());
-    if (!lost) return EndHeal(heal, HealOutcome::kUnread);
-    return Withdraw(heal, {});
+    if (absl::IsDataLoss(block.status())) return Withdraw(heal, {});
+    // A log that has reclaimed it meanwhile found no damage.
+    const bool gone = absl::IsNotFound(block.status());
+    if (gone) HandleDamage(heal->entry, heal->identity, heal->tier, heal->copy, {});
+    return EndHeal(heal, gone ? HealOutcome::kBusy : HealOutcome::kUnread);
   }
   heal->block = *std::move(block);
   heal->intact = IntactRuns(heal->block);
@@ -130,26 +144,13 @@ void StoreImpl::BorrowRuns(const std::shared_ptr<Heal>& heal) {
   if (heal->Missing().Empty() || heal->others.empty()) return SettleHeal(heal);
   auto [tier, copy] = std::move(heal->others.back());
   heal->others.pop_back();
-  options_.tiers[tier].tier->Read(copy, heal->identity, heal->Missing(),
-                                  [this, heal](absl::StatusOr<EncodedBlock> block) {
-                                    HealExecutor()->Post([this, heal, block = std::move(block)]() mutable {
-                                      for (uint32_t run = 0; block.ok() && run < kRunIds; ++run) {
-                                        if (!heal->Missing().Has(run) || !block->present.Has(run)) continue;
-                                        if (block->header->runs[run] != heal->block.header->runs[run]) continue;
-                                        EncodedBlock probe;
-                                        probe.header = heal->block.header;
-                                        probe.present = RunMask::Of(RunKindOf(run), RunPartOf(run));
-                                        probe.runs[run] = block->runs[run];
-                                        if (!IntactRuns(probe).Has(run)) continue;
-                                        heal->block.runs[run] = block->runs[run];
-                                        heal->block.present |= probe.present;
-                                        heal->intact |= probe.present;
-                                        heal->owners.push_back(block->owner);
-                                        heal->mended = true;
-                                      }
-                                      BorrowRuns(heal);
-                                    });
-                                  });
+  auto go_on = [this, heal](absl::StatusOr<EncodedBlock> block) {
+    HealExecutor()->Post([this, heal, block = std::move(block)] {
+      if (block.ok()) heal->Borrow(*block);
+      BorrowRuns(heal);
+    });
+  };
+  options_.tiers[tier].tier->Read(copy, heal->identity, heal->Missing(), std::move(go_on));
 }
 
 void StoreImpl::SettleHeal(const std::shared_ptr<Heal>& heal) {

@@ -347,8 +347,9 @@ class StoreImpl final : public Store, public PolicyView {
                       std::shared_ptr<const RecordHeader> header,
                       absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);
   void FailPut(absl::Status status, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);
+  // `filled`: what the copy was made from, where its tier gave that back.
   void PublishPut(std::shared_ptr<class InFlightPutImpl> put, std::shared_ptr<const RecordHeader> header, CopyPtr copy,
-                  absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);
+                  std::unique_ptr<Draft> filled, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);
   void MakeDurable(const EntryName& name, uint64_t generation, PutResult result,
                    absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);
   void WithdrawPutLocked(const EntryName& name);

@@ -374,7 +374,9 @@ void StoreImpl::CommitEntry(std::shared_ptr<InFlightPutImpl> put, std::unique_pt
   options_.tiers[put->tier()].tier->Commit(
       std::move(draft), header, commit,
       [this, put, header, returned = commit.returned, done = std::move(done)](absl::StatusOr<CopyPtr> copy) mutable {
-        if (copy.ok()) return PublishPut(std::move(put), std::move(header), *std::move(copy), std::move(done));
+        if (copy.ok()) {
+          return PublishPut(std::move(put), std::move(header), *std::move(copy), std::move(*returned), std::move(done));
+        }
         if (*returned == nullptr) return FailPut(copy.status(), std::move(done));
         EnterElsewhere(std::move(put), std::move(*returned), std::move(header), std::move(done));
       });
@@ -403,7 +405,8 @@ void StoreImpl::EnterElsewhere(std::shared_ptr<InFlightPutImpl> put, std::unique
 }
 
 void StoreImpl::PublishPut(std::shared_ptr<InFlightPutImpl> put, std::shared_ptr<const RecordHeader> header,
-                           CopyPtr copy, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) {
+                           CopyPtr copy, std::unique_ptr<Draft> filled,
+                           absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) {
   const EntryName name = put->name();
   PutResult result;
   bool cancelled = false, renewed = false, gone = false;
@@ -462,6 +465,10 @@ void StoreImpl::PublishPut(std::shared_ptr<InFlightPutImpl> put, std::shared_ptr
       EmitLocked(EventKind::kStored, e, put->tier(), result.stored_class, &after);
     }
   }
+  if (gone && filled != nullptr) {
+    return EnterElsewhere(std::move(put), std::move(filled), std::move(header), std::move(done));
+  }
+  filled = nullptr;
   if (gone) {
     return FailPut(Unavailable("tier \"{}\" went away with block {}", options_.tiers[put->tier()].name, name.key.Hex()),
                    std::move(done));

@@ -15,6 +15,7 @@ constexpr uint32_t kScrubInFlightMax = 4;
 constexpr uint32_t kSlotsAStep = 1024;
 constexpr double kBurstSeconds = 0.25;
 constexpr size_t kScrubWaitersMax = 1024;
+constexpr double kUnlimited = 1e18;  // Bytes a second.
 
 // 0 is as fast as it goes.
 uint64_t FasterOf(uint64_t a, uint64_t b) { return a == 0 || b == 0 ? 0 : std::max(a, b); }
@@ -81,7 +82,7 @@ std::vector<StoreImpl::ScrubDone> StoreImpl::EndPassLocked(const absl::Status& e
 
 double StoreImpl::ScrubRateLocked() const {
   uint64_t rate = scrub_.asked ? scrub_.asked_bytes_per_second : options_.scrub_bytes_per_second;
-  return rate == 0 && scrub_.asked ? 1e18 : static_cast<double>(rate);
+  return rate == 0 && scrub_.asked ? kUnlimited : static_cast<double>(rate);
 }
 
 void StoreImpl::TakeScrubsLocked(std::vector<ScrubTarget>* out) {

@@ -126,16 +126,23 @@ void ArenaTier::CommitImpl(std::unique_ptr<Draft> draft, std::shared_ptr<const R
   done(CopyPtr(std::make_shared<ArenaCopy>(arena_, record, header->encoded)));
 }
 
+absl::StatusOr<std::shared_ptr<const RecordHeader>> ArenaTier::HeaderOf(const RunBytes& piece,
+                                                                        const Identity& identity) const {
+  std::vector<uint8_t> storage;
+  auto header = ParseHeader(Joined(piece, &storage), nullptr);
+  if (!header.ok()) return DataLoss("{}: {}", name(), Message(header.status()));
+  if (header->identity != identity) return DataLoss("{}: the record there is another's", name());
+  return std::make_shared<const RecordHeader>(*std::move(header));
+}
+
 void ArenaTier::ReadImpl(CopyPtr copy, const Identity& identity, RunMask runs, ReadDone done) {
   const auto& arena_copy = static_cast<const ArenaCopy&>(*copy);
   RunMask present = runs & arena_copy.Runs();
   Arena::PieceBytes pieces = arena_->Bytes(*arena_copy.record(), PiecesOf(present));
-  std::vector<uint8_t> storage;
-  auto header = ParseHeader(Joined(pieces[kHeaderPiece], &storage), nullptr);
-  if (!header.ok()) return done(DataLoss("{}: {}", name(), Message(header.status())));
-  if (header->identity != identity) return done(DataLoss("{}: the record there is another's", name()));
+  auto header = HeaderOf(pieces[kHeaderPiece], identity);
+  if (!header.ok()) return done(header.status());
   EncodedBlock block;
-  block.header = std::make_shared<const RecordHeader>(*std::move(header));
+  block.header = *std::move(header);
   block.present = present;
   for (uint32_t i = 0; i < kRunIds; ++i) {
     if (present.Has(i)) block.runs[i] = pieces[i].Slice(0, block.header->runs[i].bytes);
@@ -144,50 +151,49 @@ void ArenaTier::ReadImpl(CopyPtr copy, const Identity& identity, RunMask runs, R
   done(std::move(block));
 }
 
-// Corrects copies of the bytes: the arena's own are others' to read at this moment.
+// Corrects copies of pieces that disagree with their parity: the arena's own bytes are others' to read at this moment.
 void ArenaTier::ReadCorrectedImpl(CopyPtr copy, const Identity& identity, RunMask runs, ReadDone done) {
   const auto& arena_copy = static_cast<const ArenaCopy&>(*copy);
   RunMask present = runs & arena_copy.Runs();
   Arena::PieceBytes pieces = arena_->Bytes(*arena_copy.record(), PiecesOf(present));
-  auto memory = std::make_shared<std::array<std::vector<uint8_t>, kPiecesMax>>();
+  auto memory = std::make_shared<std::pair<std::array<std::vector<uint8_t>, kPiecesMax>, CopyPtr>>();
   EccOutcome outcome;
-  std::array<Protected, kPiecesMax> corrected;
-  std::array<bool, kPiecesMax> changed{};
+  std::array<RunBytes, kPiecesMax> as_it_lies, corrected;
   for (uint32_t i = 0; i < kPiecesMax; ++i) {
-    std::vector<uint8_t>& own = (*memory)[i];
+    if (pieces[i].size() == 0) continue;
+    const EccCode code = i == kHeaderPiece ? ecc().OfHeader() : ecc().OfRun(i);
+    const Protected split = Split(code, pieces[i]);
+    as_it_lies[i] = corrected[i] = split.data;
+    if (ParityAgrees(code, split.data, split.parity)) continue;
+    std::vector<uint8_t>& own = memory->first[i];
     own.resize(pieces[i].size());
     MutableRunBytes whole{MutableByteSpan(own)};
     CopyScattered(pieces[i], whole);
-    EccCode code = i == kHeaderPiece ? ecc().OfHeader() : ecc().OfRun(i);
-    if (own.empty()) continue;
-    corrected[i] = Split(code, whole);
-    EccOutcome done_here = CorrectInPlace(code, corrected[i].data, corrected[i].parity);
-    changed[i] = done_here.corrected > 0;
-    if (changed[i]) arena_->NoteDamage(*arena_copy.record(), i, own);
+    const Protected mended = Split(code, whole);
+    EccOutcome done_here = CorrectInPlace(code, mended.data, mended.parity);
+    if (done_here.corrected > 0) arena_->NoteDamage(*arena_copy.record(), i, own);
     outcome += done_here;
+    corrected[i] = mended.data;
   }
   CountCorrections(outcome);
-  std::vector<uint8_t> storage;
-  // One that checks as it lies is right: then it was its parity that was damaged.
-  auto header = ParseHeader(Joined(pieces[kHeaderPiece], &storage), nullptr);
-  if (!header.ok()) header = ParseHeader(Joined(corrected[kHeaderPiece].data, &storage), nullptr);
-  if (!header.ok()) return done(DataLoss("{}: {}", name(), Message(header.status())));
-  if (header->identity != identity) return done(DataLoss("{}: the record there is another's", name()));
+  // What checks as it lies is right: then it was its parity that was damaged.
+  auto header = HeaderOf(as_it_lies[kHeaderPiece], identity);
+  if (!header.ok() && !outcome.clean()) header = HeaderOf(corrected[kHeaderPiece], identity);
+  if (!header.ok()) return done(header.status());
   EncodedBlock block;
-  block.header = std::make_shared<const RecordHeader>(*std::move(header));
+  block.header = *std::move(header);
   block.present = present;
   for (uint32_t i = 0; i < kRunIds; ++i) {
     if (!present.Has(i)) continue;
-    const MutableRunBytes& data = corrected[i].data;
-    if (data.size() != block.header->runs[i].bytes) {
-      return done(DataLoss("{}: run {} has {} bytes here, its header says {}", name(), i, data.size(),
+    if (corrected[i].size() != block.header->runs[i].bytes) {
+      return done(DataLoss("{}: run {} has {} bytes here, its header says {}", name(), i, corrected[i].size(),
                            block.header->runs[i].bytes));
     }
-    RunBytes as_it_lies = pieces[i].Slice(0, data.size());
-    if (changed[i] && Checks(block.header, i, as_it_lies)) CopyScattered(as_it_lies, data);
-    block.runs[i] = data;
+    const bool spoilt = !memory->first[i].empty() && IsIntactRun(block.header, i, as_it_lies[i]);
+    block.runs[i] = spoilt ? as_it_lies[i] : corrected[i];
   }
   block.corrected = !outcome.clean();
+  memory->second = std::move(copy);
   block.owner = std::move(memory);
   done(std::move(block));
 }

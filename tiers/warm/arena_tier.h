@@ -56,6 +56,8 @@ class ArenaTier final : public Tier {
   void CopyInImpl(const RunBytes& source, const MutableRunBytes& target) const override;
 
  private:
+  absl::StatusOr<std::shared_ptr<const RecordHeader>> HeaderOf(const RunBytes& piece, const Identity& identity) const;
+
   const std::shared_ptr<Arena> arena_;
   std::atomic<bool> shut_down_{false};
 };
