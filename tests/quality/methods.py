@@ -63,6 +63,13 @@ def kvquant(bits, outliers=10, pre_rope=True, suffix="", group=64):
     return keys, Part(bits, fc.NUQ_TOKEN, 0, outliers, 0, f"nuq_values_{outliers}{suffix}")
 
 
+def _kept(outliers, where, by_token=False):
+    """In words, what kvquant() keeps exactly."""
+    keys, values = kvquant(4, outliers, group=0 if by_token else 64)
+    share = "no outliers" if outliers == 0 else f"outliers {keys.outliers / 10:g} % of K, {values.outliers / 10:g} % of V"
+    return f"{share}{', as many in every token' if by_token else ''}, {where} RoPE"
+
+
 def kvmix(keys=Ranked(3, 2), values=Ranked(4, 2)):
     return _integers(keys, 32, fc.INT_CHANNEL), _integers(values, 32)
 
@@ -81,7 +88,7 @@ def _presets():
     for bits in (4, 2):
         yield Method(f"kivi_{bits}", *kivi(bits, 32), "KIVI", "groups of 32")
     for bits in (4, 3, 2):
-        yield Method(f"kvquant_{bits}", *kvquant(bits), "KVQuant", "1 % outliers, before RoPE", keep_first_tokens=1)
+        yield Method(f"kvquant_{bits}", *kvquant(bits), "KVQuant", _kept(10, "before"), keep_first_tokens=1)
     yield Method("kvmix", *kvmix(), "KVmix", "K 3 bits, V 4 bits in the fifth of layers that matters most, 2 in the others")
     yield Method("mikv", *mikv(), "MiKV", "a fifth of each 64 tokens exact by attention, the rest at 3 bits",
                  block_tokens=64, important_fraction=0.2)
@@ -117,16 +124,16 @@ def _kvquant_sweep():
     for bits in (4, 3, 2):
         for outliers in (0, 5, 20):
             yield Method(f"kvquant{bits}_o{outliers}", *kvquant(bits, outliers), "KVQuant",
-                         f"{outliers / 10:g} % outliers, before RoPE", keep_first_tokens=1)
-        yield Method(f"kvquant{bits}_post_rope", *kvquant(bits, 10, False), "KVQuant", "1 % outliers, after RoPE",
+                         _kept(outliers, "before"), keep_first_tokens=1)
+        yield Method(f"kvquant{bits}_post_rope", *kvquant(bits, 10, False), "KVQuant", _kept(10, "after"),
                      keep_first_tokens=1)
         for name, where, pre_rope in (("by_token", "before", True), ("by_token_post_rope", "after", False)):
             yield Method(f"kvquant{bits}_{name}", *kvquant(bits, 10, pre_rope, group=0), "KVQuant",
-                         f"1 % outliers in every token, {where} RoPE", keep_first_tokens=1)
+                         _kept(10, where, by_token=True), keep_first_tokens=1)
         for suffix, words in (("_unweighted", "codebooks without gradients"), ("_uniform", "uniform levels"),
                               ("_few", "calibrated on 2 windows")):
             yield Method(f"kvquant{bits}{suffix}", *kvquant(bits, suffix=suffix), "KVQuant",
-                         f"1 % outliers, before RoPE, {words}", keep_first_tokens=1)
+                         f"{_kept(10, 'before')}, {words}", keep_first_tokens=1)
 
 
 def _kvmix_sweep():
