@@ -33,6 +33,7 @@ tests=(
   libgtest-dev libgmock-dev libbenchmark-dev   # tests and benchmarks
   fio                                          # what the cold tier is measured against
   e2fsprogs util-linux                         # loop file systems of the disk-full tests
+  nbdkit libnbd-bin                            # disks that fail, of the failing-disk test
   clang libclang-rt-14-dev                     # libFuzzer (tests/fuzz/run)
   openssl                                      # makes the certificates of the TLS tests
   python3-grpcio python3-protobuf              # the example of docs/api.md

@@ -1,80 +1,26 @@
 // A file system that fills up under the cold tier's log and index, from outside, and has room again later: puts that
 // need the disk are refused meanwhile, everything that is there is served, and nobody has to restart anything.
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/mount.h>
-#include <unistd.h>
 
 #include <chrono>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <vector>
+#include <cstdio>
 
 #include "base/status.h"
 #include "base/units.h"
 #include "tests/support/daemon_process.h"
 #include "tests/support/free_port.h"
 #include "tests/support/known_ranges.h"
+#include "tests/support/loop_file_system.h"
 #include "tests/support/observe.h"
 
 namespace firn {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr int64_t kSeenMsMax = 10'000;
 constexpr int64_t kBackMsMax = 30'000;
 // The gauge remembers a failure for 30 s.
 constexpr int64_t kHealthyMsMax = 60'000;
-
-// A small ext4 in a file.
-class LoopFileSystem {
- public:
-  explicit LoopFileSystem(uint64_t bytes) {
-    std::string pattern = (fs::temp_directory_path() / "firn-loop-XXXXXX").string();
-    folder_ = ::mkdtemp(pattern.data());
-    std::ofstream(image()).close();
-    fs::resize_file(image(), bytes);
-    fs::create_directory(path());
-    std::string command = "{ mkfs.ext4 -q -F -m 0 '" + image().string() + "' && mount -o loop '" + image().string() +
-                          "' '" + path().string() + "'; } >'" + (folder_ / "said").string() + "' 2>&1";
-    mounted_ = ::geteuid() == 0 && std::system(command.c_str()) == 0;
-  }
-  ~LoopFileSystem() {
-    if (mounted_) ::umount2(path().c_str(), MNT_DETACH);
-    std::error_code ignored;
-    fs::remove_all(folder_, ignored);
-  }
-  fs::path path() const { return folder_ / "mount"; }
-  // Empty when it is there.
-  std::string WhyNot() const {
-    if (mounted_) return "";
-    if (::geteuid() != 0) return "a loop device needs root";
-    std::ifstream said(folder_ / "said");
-    return "no loop device could be mounted: " + std::string(std::istreambuf_iterator<char>(said), {});
-  }
-  // Takes all the room there is, to the last byte.
-  void Fill() const {
-    int fd = ::open(filler().c_str(), O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
-    ASSERT_GE(fd, 0);
-    std::vector<char> zeros(kMiB);
-    for (size_t bytes = zeros.size(); bytes >= 1; bytes /= 2) {
-      while (::write(fd, zeros.data(), bytes) == static_cast<ssize_t>(bytes)) {
-      }
-    }
-    ::fsync(fd);
-    ::close(fd);
-  }
-  void Free() const { fs::remove(filler()); }
-
- private:
-  fs::path image() const { return folder_ / "image"; }
-  fs::path filler() const { return path() / "filler"; }
-  fs::path folder_;
-  bool mounted_ = false;
-};
 
 KnownModel WideModel() { return {.name = "wide", .layers = 4, .heads = 8, .width = 128, .tokens = 64}; }
 
@@ -113,7 +59,7 @@ void RunFull(uint64_t blocks_before) {
   ASSERT_EQ(put.good, kHotCount) << put;
   EXPECT_EQ(healthy(), 1);
 
-  disk.Fill();
+  ASSERT_TRUE(disk.Fill());
   RangeResult refused;
   for (uint64_t number = 2000; number < 3000 && refused.failed == 0; ++number) {
     refused = PutRange(*client, ns, WideModel(), number, 1, durable);

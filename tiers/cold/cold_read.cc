@@ -277,6 +277,7 @@ void ColdTier::FinishRead(const std::shared_ptr<ReadOp>& op) {
     }
   }
   op->parts.clear();
+  op->copy = nullptr;  // Whoever forgets it now holds the last of it.
   error.ok() ? op->done(std::move(block)) : op->done(std::move(error));
   EndTask();
 }
@@ -301,13 +302,31 @@ EncodedBlock ColdTier::BlockOf(ReadOp* op) {
   return block;
 }
 
+// A copy that is refused again and again is lost, if it is the copy: of a medium that gives nothing at all, nothing is.
 void ColdTier::CountReadFailure(const ColdCopyPtr& copy, const Identity& identity, RunMask refused) {
+  SegmentPtr other;
   {
     std::lock_guard lock(mu_);
     if (copy->forgotten || ++copy->read_failures < kReadFailuresMax) return;
     copy->read_failures = 0;
+    for (const SegmentPtr& segment : segments_->All()) {
+      bool of_it = std::any_of(copy->extents.begin(), copy->extents.end(),
+                               [&](const ColdCopy::Extent& extent) { return extent.segment == segment->id; });
+      if (other == nullptr || !of_it) other = segment;
+      if (!of_it) break;
+    }
   }
-  LoseRuns(copy, identity, refused);
+  if (other == nullptr) return;
+  auto buffer = std::make_shared<AlignedBuffer>(kSegmentHeaderBytes);
+  MutableByteSpan bytes = buffer->span();
+  BeginTask();
+  device_->Read(other->file, 0, bytes, [this, copy, identity, refused, buffer, other](IoResult result) mutable {
+    if (result.status.ok()) {
+      PostToExecutor([this, copy = std::move(copy), identity, refused] { LoseRuns(copy, identity, refused); });
+    }
+    other = nullptr;
+    EndTask();
+  });
 }
 
 void ColdTier::LoseRuns(const ColdCopyPtr& copy, const Identity& identity, RunMask lost) {

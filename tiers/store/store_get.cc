@@ -1,6 +1,7 @@
 // Gets: find the hottest copy that is fine enough, read it, verify it, and hand it out with the class it really has.
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include "base/status.h"
@@ -13,7 +14,7 @@ struct GetContext {
   GetSpec spec;
   absl::AnyInvocable<void(absl::StatusOr<GetResult>)> done;
   uint16_t tried = 0;
-  bool damaged = false;
+  std::optional<MissReason> fault;  // Of the last copy that did not serve.
   // Not a client's get: the block is wanted in a hotter tier.
   bool prefetch = false;
 };
@@ -108,7 +109,7 @@ void StoreImpl::StartGet(std::shared_ptr<GetContext> context) {
         id = kNoEntry;
         miss = MissReason::kExpired;
       } else if (id == kNoEntry) {
-        miss = context->damaged ? MissReason::kDamaged : MissReason::kUnknown;
+        miss = context->fault.value_or(MissReason::kUnknown);
       } else {
         NodeId chosen = kNoNode;
         for (NodeId node = table_.entry(id).first_copy; node != kNoNode && chosen == kNoNode;
@@ -117,7 +118,7 @@ void StoreImpl::StartGet(std::shared_ptr<GetContext> context) {
           if (!(context->tried >> held.tier & 1) && held.served.AtLeast(context->spec.least)) chosen = node;
         }
         if (chosen == kNoNode) {
-          miss = context->damaged ? MissReason::kDamaged : MissReason::kPrecision;
+          miss = context->fault.value_or(MissReason::kPrecision);
         } else {
           const HeldCopy& held = table_.copy(chosen);
           policy_->Access(chosen);
@@ -191,7 +192,11 @@ void StoreImpl::OnBlockRead(std::shared_ptr<ReadFlight> flight, absl::StatusOr<E
     }
     for (auto& waiter : waiters) {
       waiter->tried |= static_cast<uint16_t>(1u << flight->tier);
-      waiter->damaged = true;
+      if (absl::IsDataLoss(block.status())) {
+        waiter->fault = MissReason::kDamaged;
+      } else if (!absl::IsNotFound(block.status())) {
+        waiter->fault = MissReason::kReadFailed;
+      }
       StartGet(std::move(waiter));
     }
     return;
@@ -253,7 +258,7 @@ void StoreImpl::ServeGet(const std::shared_ptr<GetContext>& context, const ReadF
   bool undecodable = result.served.Min() == PrecisionClass::kNone;
   if (undecodable || !result.served.AtLeast(context->spec.least)) {
     context->tried |= static_cast<uint16_t>(1u << flight.tier);
-    context->damaged = true;
+    context->fault = intact.Contains(block.present) ? MissReason::kReadFailed : MissReason::kDamaged;
     return StartGet(context);
   }
   if (context->spec.deadline_ns != 0 && options_.clock->NowNs() >= context->spec.deadline_ns) {
