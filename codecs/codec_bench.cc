@@ -9,8 +9,6 @@
 // Plain names are keys per channel (blocks of K alone); `_rotated` is the calibrated default, keys centred, balanced
 // and rotated and values rotated, per token; `_gain` and `_trellis` are the same with the other nested codes. Usage:
 // codec_bench [--json FILE] [--mib FP16_MIB] [--repeats N] [--only NAME_SUBSTRING]
-#include <sys/mman.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -22,6 +20,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "codecs/bench_util.h"
 #include "codecs/block_codec.h"
 #include "codecs/numeric/float_formats.h"
 
@@ -76,25 +75,6 @@ std::shared_ptr<const Artifact> MadeUpBalance() {
   return *Artifact::CreateBalance(kBothParts.layers, kBothParts.heads, kBothParts.k_width, mean, weight);
 }
 
-struct FreeMemory {
-  void operator()(uint8_t* memory) const { std::free(memory); }
-};
-using Memory = std::unique_ptr<uint8_t[], FreeMemory>;
-
-Memory Allocate(uint64_t bytes) {
-  auto* memory = static_cast<uint8_t*>(std::aligned_alloc(1 << 21, (bytes + (1 << 21) - 1) >> 21 << 21));
-  FIRN_CHECK(memory != nullptr);
-  madvise(memory, bytes, MADV_HUGEPAGE);  // As the store's arena does, for both sides of every ratio.
-  std::memset(memory, 1, bytes);
-  return Memory(memory);
-}
-
-double ProcessorSeconds() {
-  timespec now;
-  FIRN_CHECK(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now) == 0);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
 // Seconds of the fastest of `repeats` runs.
 double Fastest(int repeats, const std::function<void()>& run) {
   double best = 1e9;
@@ -118,8 +98,8 @@ class Bench {
         model_(MadeUpModel()),
         artifacts_({balance_, model_}) {
     uint64_t bytes = TotalBytes();
-    source_ = Allocate(bytes);
-    target_ = Allocate(bytes);
+    source_ = AllocateBenchMemory(bytes);
+    target_ = AllocateBenchMemory(bytes);
     FillSource();
     memcpy_gbps_ = bytes / Fastest(repeats_, [&] { std::memcpy(target_.get(), source_.get(), bytes); }) / 1e9;
   }
@@ -181,7 +161,7 @@ class Bench {
     for (uint64_t i = 0; i < blocks_; ++i) sources.push_back(Source(i));
     EncodePlan plan = *PrepareEncode(sources[0], spec, artifacts_);
     uint64_t coded_bytes = (plan.layout.TotalBytes() + 4095) / 4096 * 4096;
-    Memory coded = Allocate(blocks_ * coded_bytes);
+    BenchMemory coded = AllocateBenchMemory(blocks_ * coded_bytes);
     std::vector<EncodedBlock> encoded(blocks_);
     double encode_s = Fastest(repeats_, [&] {
       for (uint64_t i = 0; i < blocks_; ++i) encoded[i] = EncodeAt(sources[i], spec, coded.get() + i * coded_bytes);
@@ -268,7 +248,7 @@ class Bench {
   BlockShape shape_ = kBothParts;
   const std::shared_ptr<const Artifact> balance_, model_;
   const KnownArtifacts artifacts_;
-  Memory source_, target_;
+  BenchMemory source_, target_;
   double memcpy_gbps_ = 0;
   std::vector<std::string> lines_;
 };

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <fstream>
@@ -72,7 +73,15 @@ absl::Status TrialDaemon::Start(int64_t timeout_ms) {
     ::_exit(127);
   }
   auto client = Connect();
-  absl::Status ready = client->WaitUntilReady(timeout_ms);
+  constexpr int64_t kStepMs = 200;  // A program that has ended is noticed within that.
+  absl::Status ready = Unavailable("not asked");
+  for (int64_t left_ms = timeout_ms; !ready.ok() && left_ms > 0; left_ms = timeout_ms - (NowMs() - started)) {
+    ready = client->WaitUntilReady(std::min(left_ms, kStepMs));
+    if (!ready.ok() && !Running()) {
+      ready = absl::InternalError("the daemon has ended");
+      break;
+    }
+  }
   ready_ms_ = NowMs() - started;
   if (!ready.ok()) return absl::Status(ready.code(), Message(ready) + "; its log:\n" + Log());
   return absl::OkStatus();

@@ -3,8 +3,6 @@
 // Records of 1 MiB in pages of 64 KiB, as the arena has them; all of them together are far larger than any cache. GB/s
 // count data bytes. Time is the thread's own processor time, the median of several rounds, so that a busy machine
 // disturbs neither side much. Usage: ecc_bench [--mib DATA_MIB] [--rounds N]; --mib 1 stays in the cache.
-#include <sys/mman.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -18,6 +16,7 @@
 
 #include "base/check.h"
 #include "base/units.h"
+#include "codecs/bench_util.h"
 #include "codecs/ecc/ecc.h"
 #include "codecs/ecc/secded.h"
 
@@ -25,25 +24,6 @@ namespace firn {
 namespace {
 
 constexpr uint64_t kRecordBytes = kMiB, kPageBytes = 64 * kKiB;
-
-struct FreeMemory {
-  void operator()(uint8_t* memory) const { std::free(memory); }
-};
-using Memory = std::unique_ptr<uint8_t[], FreeMemory>;
-
-Memory Allocate(uint64_t bytes) {
-  auto* memory = static_cast<uint8_t*>(std::aligned_alloc(2 * kMiB, (bytes + 2 * kMiB - 1) / (2 * kMiB) * (2 * kMiB)));
-  FIRN_CHECK(memory != nullptr);
-  madvise(memory, bytes, MADV_HUGEPAGE);  // As the store's arena does, for both sides of every ratio.
-  std::memset(memory, 1, bytes);
-  return Memory(memory);
-}
-
-double ProcessorSeconds() {
-  timespec now;
-  FIRN_CHECK(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now) == 0);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 MutableRunBytes InPages(uint8_t* memory, uint64_t bytes) {
   MutableRunBytes run;
@@ -54,7 +34,10 @@ MutableRunBytes InPages(uint8_t* memory, uint64_t bytes) {
 class Bench {
  public:
   Bench(uint64_t data_bytes, int rounds)
-      : data_bytes_(data_bytes), rounds_(rounds), data_(Allocate(data_bytes)), other_(Allocate(data_bytes)) {
+      : data_bytes_(data_bytes),
+        rounds_(rounds),
+        data_(AllocateBenchMemory(data_bytes)),
+        other_(AllocateBenchMemory(data_bytes)) {
     std::mt19937_64 rng(1);
     std::vector<uint64_t> pattern(kRecordBytes / 8);
     for (uint64_t& value : pattern) value = rng();
@@ -68,7 +51,7 @@ class Bench {
            const Operation& correct) {
     const uint64_t parity_bytes = ParityBytes(code, kRecordBytes);
     const uint64_t room = (parity_bytes + 4095) / 4096 * 4096;
-    Memory parity = Allocate(data_bytes_ / kRecordBytes * room);
+    BenchMemory parity = AllocateBenchMemory(data_bytes_ / kRecordBytes * room);
     std::vector<std::pair<MutableRunBytes, MutableRunBytes>> records;
     for (uint64_t at = 0; at < data_bytes_; at += kRecordBytes) {
       records.emplace_back(InPages(&data_[at], kRecordBytes), InPages(&parity[at / kRecordBytes * room], parity_bytes));
@@ -103,7 +86,7 @@ class Bench {
 
   const uint64_t data_bytes_;
   const int rounds_;
-  Memory data_, other_;
+  BenchMemory data_, other_;
 };
 
 int Main(int argc, char** argv) {

@@ -16,6 +16,7 @@ constexpr StoreStatRow kStore[] = {
     {"puts_in_flight", kGauge, "Puts begun and not yet committed or aborted.", &StoreStats::puts_in_flight},
     {"puts_in_flight_bytes", kGauge, "Bytes reserved by puts in flight.", &StoreStats::puts_in_flight_bytes},
     {"moves_in_flight", kGauge, "Demotions and promotions under way.", &StoreStats::moves_in_flight},
+    {"heals_in_flight", kGauge, "Copies being verified, corrected or written anew.", &StoreStats::heals_in_flight},
     {"puts_stored", kCounter, "Blocks stored.", &StoreStats::puts_stored},
     {"puts_existing", kCounter, "Puts of blocks that were there already.", &StoreStats::puts_existing},
     {"puts_replaced", kCounter, "Of the stored, those that replaced a coarser block.", &StoreStats::puts_replaced},

@@ -9,7 +9,7 @@
 namespace firn::cli {
 namespace {
 
-// What is later than this hangs. docs/testing.md says what to expect of a machine that does nothing else.
+// What is later than this hangs.
 constexpr int64_t kReadyMsMax = 60'000;
 
 DaemonOptions OptionsOf(const ChaosOptions& options) {

@@ -28,7 +28,8 @@ constexpr uint64_t kFillBytesMax = 4 * kGiB;
 // A file that is written to in place and reaches the medium before it is closed, as the daemon reads around the cache.
 class Patch {
  public:
-  explicit Patch(const fs::path& path) : path_(path), fd_(::open(path.c_str(), O_RDWR | O_CLOEXEC)) {}
+  explicit Patch(const fs::path& path)
+      : path_(path), fd_(::open(path.c_str(), O_RDWR | O_CLOEXEC)), error_(fd_ < 0 ? errno : 0) {}
   ~Patch() {
     if (fd_ < 0) return;
     ::fsync(fd_);
@@ -37,7 +38,7 @@ class Patch {
   Patch(const Patch&) = delete;
   Patch& operator=(const Patch&) = delete;
   // A segment may be reclaimed at any time.
-  absl::Status opened() const { return fd_ < 0 ? ErrnoStatus(ENOENT, "open " + path_.string()) : absl::OkStatus(); }
+  absl::Status opened() const { return fd_ < 0 ? ErrnoStatus(error_, "open " + path_.string()) : absl::OkStatus(); }
   std::vector<uint8_t> Read(uint64_t at, size_t bytes) const {
     std::vector<uint8_t> out(bytes);
     ssize_t got = ::pread(fd_, out.data(), bytes, static_cast<off_t>(at));
@@ -54,6 +55,7 @@ class Patch {
  private:
   const fs::path path_;
   const int fd_;
+  const int error_;
   mutable int failed_ = 0;
 };
 

@@ -30,6 +30,7 @@ absl::StatusOr<int> Scrub(Context* context, const std::string& rate) {
   if (!rate.empty()) {
     auto bytes = ParseBytes(rate);
     if (!bytes.ok()) return InvalidArgument("--rate {}: {}", rate, Message(bytes.status()));
+    if (*bytes == 0) return InvalidArgument("--rate {}: nothing would be read; at least 1B", rate);
     bytes_per_second = *bytes;
   }
   FIRN_ASSIGN_OR_RETURN(firnkv::Client * client, context->Connect());
