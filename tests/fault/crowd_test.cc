@@ -12,6 +12,7 @@
 #include "base/units.h"
 #include "client/trial/known_blocks.h"
 #include "tests/support/daemon_process.h"
+#include "tests/support/mixed_load.h"
 #include "tests/support/observe.h"
 
 namespace firn {
@@ -23,10 +24,6 @@ constexpr int kOperations = 150;  // Of each client, each round.
 constexpr uint64_t kGrowthBytesMax = 48 * kMiB;
 
 KnownModel MiddleModel() { return {.name = "middle", .layers = 4, .heads = 2, .width = 64, .tokens = 64}; }  // 128 KiB.
-
-struct Tally {
-  std::atomic<uint64_t> stored{0}, read{0}, missed{0}, deleted{0}, found{0}, wrong{0}, failed{0};
-};
 
 class Crowd : public ::testing::Test {
  protected:
@@ -53,48 +50,10 @@ class Crowd : public ::testing::Test {
   }
 
   void Operate(firnkv::Client& client, const firnkv::Namespace& ns, std::mt19937_64& random) {
-    uint64_t number = random() % kKeys;
-    firnkv::BlockKey key = KnownKey(number);
-    absl::Status status;
-    switch (random() % 8) {
-      case 0:
-      case 1:
-      case 2: {
-        firnkv::PutOptions options;
-        if (random() % 4 == 0) options.ack = firnkv::AckLevel::kDurable;
-        firnkv::PutResult put = PutKnown(client, ns, MiddleModel(), number, options);
-        status = put.status;
-        // Another put of the block decides, or there is no room just now: both are answers.
-        if (status.code() == absl::StatusCode::kAborted || status.code() == absl::StatusCode::kResourceExhausted)
-          return;
-        tally_.stored += put.stored ? 1 : 0;
-        break;
-      }
-      case 3: {
-        auto deleted = client.Delete(ns, std::span(&key, 1));
-        status = deleted.ok() ? deleted->front() : deleted.status();
-        tally_.deleted += status.ok() ? 1 : 0;
-        break;
-      }
-      case 4: {
-        auto prefix = client.Lookup(ns, std::span(&key, 1));
-        status = prefix.status();
-        if (prefix.ok()) tally_.found += prefix->blocks;
-        break;
-      }
-      default: {
-        double error = 0;
-        firnkv::GetResult got = GetKnown(client, ns, MiddleModel(), number, &error);
-        status = got.status;
-        if (status.ok()) ++(error <= ErrorLimit(got.served.Min()) ? tally_.read : tally_.wrong);
-      }
-    }
-    if (status.code() == absl::StatusCode::kNotFound) {
-      ++tally_.missed;
-    } else if (!status.ok()) {
-      ++tally_.failed;
-      ADD_FAILURE() << status;
-    }
+    absl::Status status = OperateOnce(client, ns, MiddleModel(), kKeys, random, tally_);
+    if (status.ok()) return;
+    ++failed_;
+    ADD_FAILURE() << status;
   }
 
   // Everybody with a connection of their own, all at once; half in each namespace.
@@ -137,7 +96,8 @@ class Crowd : public ::testing::Test {
   DaemonProcess daemon_;
   std::unique_ptr<firnkv::Client> client_;
   std::vector<firnkv::Namespace> spaces_;
-  Tally tally_;
+  LoadTally tally_;
+  std::atomic<uint64_t> failed_{0};
 };
 
 TEST_F(Crowd, C51_many_clients_on_few_keys_leave_nothing_behind) {
@@ -150,7 +110,7 @@ TEST_F(Crowd, C51_many_clients_on_few_keys_leave_nothing_behind) {
   EXPECT_TRUE(Eventually([&] { return (now = Descriptors()) <= descriptors; })) << now;
   EXPECT_LE(daemon_.ResidentBytes(), resident + kGrowthBytesMax + kSanitizerBytes);
   EXPECT_EQ(tally_.wrong, 0u);
-  EXPECT_EQ(tally_.failed, 0u);
+  EXPECT_EQ(failed_, 0u);
   EXPECT_GT(tally_.stored, 100u);
   EXPECT_GT(tally_.read, 100u);
   EXPECT_GT(tally_.deleted, 50u);

@@ -86,8 +86,10 @@ grpc::ChannelArguments CommonArguments() {
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // A proxy for the web is not meant for a cache next door.
   // A restarted daemon should be found at once, not after gRPC's default of 20 s.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  // How long an attempt to connect may take, whatever its name says: a busy daemon, or a busy machine, is not a dead
+  // one.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);
   arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
   arguments.SetMaxSendMessageSize(kMessageBytesMax);
   // Otherwise two clients of one process would share a connection, and one that is being closed.
