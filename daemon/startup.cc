@@ -74,6 +74,7 @@ absl::Status Startup::OpenTierAt(size_t index) {
          {"segments", report.segments},
          {"replayed_extents", report.replayed_extents},
          {"torn_extents", report.torn_extents},
+         {"mended_extents", report.mended_extents},
          {"missing_extents", report.missing_extents},
          {"rebuilt", report.rebuilt},
          {"io", opened->cold->device().backend()}});

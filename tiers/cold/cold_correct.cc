@@ -132,7 +132,12 @@ bool ColdTier::MendExtent(const ExtentHeader& header, uint64_t salt, MutableByte
   });
   CountCorrections(outcome);
   if (good()) return true;
-  // It may be the parity alone that is damaged, and then it follows from the rest.
+  // It may be the parity alone that is damaged, and then it follows from the rest: where it is beyond use, or
+  // everywhere.
+  VisitProtected(header, extent, [&](EccCode code, const MutableRunBytes& data, const MutableRunBytes& parity) {
+    if (!ParityAgrees(code, RunBytes(data), parity)) ComputeParity(code, data, parity);
+  });
+  if (good()) return true;
   std::copy(as_it_lay.begin(), as_it_lay.end(), extent.begin());
   VisitProtected(header, extent, [&](EccCode code, const MutableRunBytes& data, const MutableRunBytes& parity) {
     ComputeParity(code, data, parity);

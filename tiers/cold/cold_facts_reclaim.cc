@@ -15,7 +15,7 @@ void ColdTier::ReclaimFacts(const std::shared_ptr<ReclaimJob>& job) {
     std::vector<std::pair<ExtentHeader, std::vector<uint8_t>>> payloads;
     for (ExtentHeader& header : job->entries) {
       auto payload = reader.ReadPayload(header);
-      // What cannot be read any more cannot be kept; the index still has the facts themselves.
+      // What cannot be read any more cannot be kept, but for the facts themselves, which the index has.
       if (payload.ok()) payloads.emplace_back(std::move(header), *std::move(payload));
     }
     Post([this, job, payloads = std::move(payloads)]() mutable { KeepFacts(job, std::move(payloads)); });
@@ -31,9 +31,7 @@ void ColdTier::KeepFacts(const std::shared_ptr<ReclaimJob>& job,
     *all_kept &= status.ok();
     if (--job->in_flight > 0) return;
     if (*all_kept) return FinishReclaim(job);
-    job->victim->state = SegmentState::kSealed;
-    reclaim_ = nullptr;
-    Post([this] { MaybeReclaim(); });
+    Post([this, job] { SpareVictim(job); });
   };
   auto rewrite = [&](ExtentKind kind, ByteSpan payload, uint64_t sequence) {
     auto item = std::make_unique<TombstoneItem>();
@@ -43,15 +41,24 @@ void ColdTier::KeepFacts(const std::shared_ptr<ReclaimJob>& job,
     ++job->in_flight;
     AppendItem(std::move(item));
   };
+  auto keep = [&](const FactPayload& fact, uint64_t sequence) {
+    ++job->in_flight;
+    AppendItem(MakeFactItem(ExtentKind::kFact, fact, sequence, true, noted));
+  };
+  std::map<std::string, uint64_t> unread;  // Facts that lie here, by key, with their sequences.
+  for (const auto& [key, known] : facts_) {
+    if (known.place.segment == job->victim->id) unread.emplace(key, known.sequence);
+  }
   std::vector<Tombstone> tombstones;
   for (auto& [header, payload] : payloads) {
     if (header.kind == ExtentKind::kFact) {
       auto fact = ParseFact(payload);
       if (!fact.ok()) continue;
-      auto known = facts_.find(FactKey(fact->kind, fact->name));
+      const std::string key = FactKey(fact->kind, fact->name);
+      auto known = facts_.find(key);
       if (known == facts_.end() || known->second.sequence != header.sequence) continue;
-      ++job->in_flight;
-      AppendItem(MakeFactItem(ExtentKind::kFact, *fact, header.sequence, true, noted));
+      unread.erase(key);
+      keep(*fact, header.sequence);
     } else if (header.kind == ExtentKind::kTombstones) {
       auto old = ParseTombstones(payload);
       if (!old.ok()) continue;
@@ -64,6 +71,13 @@ void ColdTier::KeepFacts(const std::shared_ptr<ReclaimJob>& job,
       auto row = ParseNamespaceRow(AsText(payload));
       if (row.ok() && row->segment_bound > segments_->oldest_id()) rewrite(header.kind, payload, header.sequence);
     }
+  }
+  for (const auto& [key, sequence] : unread) {
+    auto value = index_->Get(key);
+    if (!value.ok()) *all_kept = false;  // It may say so another time.
+    if (!value.ok() || !value->has_value()) continue;
+    auto row = ParseFactRow(**value);
+    if (row.ok() && row->sequence == sequence) keep(row->fact, sequence);
   }
   if (!tombstones.empty()) rewrite(ExtentKind::kTombstones, SerializeTombstones(tombstones), next_sequence_++);
   noted(absl::OkStatus());

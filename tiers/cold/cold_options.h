@@ -71,6 +71,7 @@ struct ColdRecoveryReport {
   uint64_t copies = 0, facts = 0, segments = 0;
   uint64_t replayed_extents = 0;  // Found in segments that the index did not know whole.
   uint64_t torn_extents = 0;      // Found, and not whole: never acknowledged.
+  uint64_t mended_extents = 0;    // Found, and whole with error correction.
   uint64_t duplicates = 0;        // Older copies of a block that were forgotten.
   uint64_t missing_extents = 0;   // The index knew them, the log has them no more.
   bool rebuilt = false;           // The index was empty and made anew.

@@ -156,6 +156,8 @@ std::vector<ExtentHeader> ColdTier::EntriesFromIndex(const SegmentPtr& segment) 
       header.shape = extent.shape;
       header.has_record_header = &extent == &row->extents[0];
       header.note = row->note;
+      // Its checksum is with the extent itself.
+      header.payload_bytes = header.contents().End() - header.header_bytes();
       entries.push_back(std::move(header));
     }
   }

@@ -191,6 +191,42 @@ TEST(ColdTier, C30_PinnedBlocksAreNeverReclaimed) {
   }
 }
 
+// Segments whose footers could not be written: the index says what lies in them, and what is wanted is moved all the
+// same.
+TEST(ColdTier, WhatIsWantedIsMovedOutOfSegmentsWithoutFooters) {
+  ColdRig rig(32 * kMiB);
+  ASSERT_TRUE(rig.Open().ok());
+  Written kept;
+  absl::flat_hash_map<uint64_t, bool> is_kept;
+  auto put_kept = [&](uint64_t number) {
+    EncodedBlock block = ColdBlock(number, 16);
+    kept.emplace_back(block, *rig.Put(block));
+    is_kept[block.header->identity.key.Prefix()] = true;
+  };
+  rig.events.judge = [&](const Identity& identity, RunMask) {
+    return is_kept.contains(identity.key.Prefix()) ? ReclaimVerdict::kRelocate : ReclaimVerdict::kDrop;
+  };
+  for (uint64_t i = 0; i < 5; ++i) put_kept(i);
+  const std::vector<FileEntry> files = *rig.memory.List();
+  // Reads of what lies behind the data: where footers are looked for.
+  uint64_t refused = 0;
+  rig.faulty.SetHook([&refused, files](const RawIo& io) -> std::optional<int64_t> {
+    bool old = std::any_of(files.begin(), files.end(), [&](const auto& file) { return file.name == io.file->name(); });
+    bool footer = io.kind == IoKind::kRead && io.offset + io.length == io.file->size() && io.length == kTrailerBytes;
+    if (!old || !footer) return std::nullopt;
+    ++refused;
+    return -EIO;
+  });
+  Fill(&rig, 1000, 80 * kMiB, 16);
+  EXPECT_GT(refused, 0u);
+  EXPECT_GT(rig.cold->ReclaimCounters().relocated_records, 0u);
+  for (auto& [block, copy] : kept) {
+    auto read = rig.Get(copy, block);
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_TRUE(SameBlock(*read, block.Narrowed(read->present)));
+  }
+}
+
 // A flush whose tombstones find no room waits for it, and says so when none comes.
 TEST(ColdTier, AFlushWaitsForRoomForItsTombstones) {
   for (bool room_comes : {true, false}) {
@@ -397,25 +433,33 @@ TEST(ColdTier, ASegmentIsNotRemovedUnderAReader) {
   EXPECT_FALSE(exists());
 }
 
+// Forgets as fast as is written, and replaces one fact over and over.
+void ChurnFacts(ColdRig* rig) {
+  for (uint64_t i = 0; i < 4000; ++i) {
+    EncodedBlock block = ColdBlock(i, 12);
+    auto copy = rig->Put(block);
+    ASSERT_TRUE(copy.ok()) << copy.status();
+    rig->cold->Forget(*copy, block.header->identity);
+    if (i % 40 == 0) {
+      Awaited<absl::Status> put;
+      rig->cold->PutFact({"plan", "replaced", std::vector<uint8_t>(40'000, static_cast<uint8_t>(i))}, put.Done());
+      ASSERT_TRUE(put.Wait(rig)->ok());
+    }
+  }
+  rig->Flush();
+}
+
+void PutKeptFact(ColdRig* rig) {
+  Awaited<absl::Status> kept;
+  rig->cold->PutFact({"plan", "kept", {1, 2, 3}}, kept.Done());
+  ASSERT_TRUE(kept.Wait(rig)->ok());
+}
+
 TEST(ColdTier, FactsAndTombstonesDoNotPileUp) {
   ColdRig rig(32 * kMiB);
   ASSERT_TRUE(rig.Open().ok());
-  Awaited<absl::Status> kept;
-  rig.cold->PutFact({"plan", "kept", {1, 2, 3}}, kept.Done());
-  ASSERT_TRUE(kept.Wait(&rig)->ok());
-  // Forget as fast as is written, and replace one fact over and over.
-  for (uint64_t i = 0; i < 4000; ++i) {
-    EncodedBlock block = ColdBlock(i, 12);
-    auto copy = rig.Put(block);
-    ASSERT_TRUE(copy.ok()) << copy.status();
-    rig.cold->Forget(*copy, block.header->identity);
-    if (i % 40 == 0) {
-      Awaited<absl::Status> put;
-      rig.cold->PutFact({"plan", "replaced", std::vector<uint8_t>(40'000, static_cast<uint8_t>(i))}, put.Done());
-      ASSERT_TRUE(put.Wait(&rig)->ok());
-    }
-  }
-  rig.Flush();
+  PutKeptFact(&rig);
+  ChurnFacts(&rig);
   size_t facts_segments = 0;
   std::vector<FileEntry> files = *rig.memory.List();
   for (const FileEntry& entry : files) {
@@ -428,6 +472,39 @@ TEST(ColdTier, FactsAndTombstonesDoNotPileUp) {
   ASSERT_TRUE(rig.Open().ok());
   EXPECT_EQ(rig.facts.size(), 2u);
   EXPECT_TRUE(rig.recovered.empty());
+}
+
+// The log's copy of a fact cannot be read any more when its segment is reclaimed: the index has it, and it is written
+// anew.
+TEST(ColdTier, AFactThatCannotBeReadIsWrittenAnewFromTheIndex) {
+  ColdRig rig(32 * kMiB);
+  ASSERT_TRUE(rig.Open().ok());
+  PutKeptFact(&rig);
+  std::string name;
+  const std::vector<FileEntry> files = *rig.memory.List();
+  for (const FileEntry& entry : files) {
+    auto header = ParseSegmentHeader(rig.memory.Peek(entry.name));
+    if (header.ok() && header->stream == Stream::kFacts) name = entry.name;
+  }
+  ASSERT_FALSE(name.empty());
+  uint64_t refused = 0;
+  rig.faulty.SetHook([&](const RawIo& io) -> std::optional<int64_t> {
+    if (io.kind != IoKind::kRead || io.file->name() != name) return std::nullopt;
+    ++refused;
+    return -EIO;
+  });
+  ChurnFacts(&rig);
+  EXPECT_GT(refused, 0u);
+  const std::vector<FileEntry> left = *rig.memory.List();
+  EXPECT_TRUE(std::none_of(left.begin(), left.end(), [&](const FileEntry& entry) { return entry.name == name; }));
+  rig.faulty.SetHook(nullptr);
+  rig.Kill();
+  rig.index.Clear();
+  ASSERT_TRUE(rig.Open().ok());
+  ASSERT_EQ(rig.facts.size(), 2u);
+  EXPECT_TRUE(std::any_of(rig.facts.begin(), rig.facts.end(), [](const RecoveredFact& fact) {
+    return fact.name == "kept" && fact.value == std::vector<uint8_t>{1, 2, 3};
+  }));
 }
 
 }  // namespace

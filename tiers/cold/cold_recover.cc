@@ -37,7 +37,9 @@ absl::Status ColdTier::Recoverer::OpenSegments() {
     if (status.code() == absl::StatusCode::kFailedPrecondition) return status;  // Of a later version: hands off.
     bool refused = StatusErrno(status).has_value();
     if (refused) {
-      // The medium would not say. It may tomorrow; until then the bytes count and the blocks in it are misses.
+      // The medium would not say. It may tomorrow; until then the bytes count, the blocks in it are misses, and the
+      // index keeps what it knows of it.
+      refused_.insert(*id);
       tier_.segments_->CountForeign(static_cast<int64_t>(entry.allocated_bytes));
     } else {
       FIRN_RETURN_IF_ERROR(tier_.device_->Remove(entry.name));
@@ -89,12 +91,18 @@ absl::Status ColdTier::Recoverer::ReadUnindexed() {
     if (indexed_.contains(segment->id)) continue;
     SegmentReader reader(tier_.device_.get(), segment->file);
     auto contents = reader.ReadFooter(segment->id, segment->salt);
-    if (!contents.ok()) contents = reader.Scan(segment->id, segment->salt);
     if (!contents.ok()) {
+      contents = reader.Scan(segment->id, segment->salt, [&](const ExtentHeader& header, MutableByteSpan extent) {
+        return tier_.MendExtent(header, segment->salt, extent);
+      });
+    }
+    if (!contents.ok()) {
+      refused_.insert(segment->id);
       if (tier_.options_.notice) tier_.options_.notice(Message(contents.status()));
       continue;
     }
     report_.torn_extents += contents->torn;
+    report_.mended_extents += contents->mended;
     segment->has_footer = contents->sealed;
     segment->data_bytes = segment->append_at = contents->data_end;
     if (segment->stream == Stream::kUnassigned) {
@@ -108,6 +116,15 @@ absl::Status ColdTier::Recoverer::ReadUnindexed() {
       } else {
         ReplayFact(segment, header);
       }
+    }
+    if (contents->refused_bytes > 0) {
+      // Without a footer: the next start looks for what could not be read once more.
+      refused_.insert(segment->id);
+      if (tier_.options_.notice) {
+        tier_.options_.notice(
+            fmt::format("{}: {} bytes could not be read", segment->file->name(), contents->refused_bytes));
+      }
+      continue;
     }
     if (!contents->sealed) {
       unsealed_.emplace_back(segment, *std::move(contents));
@@ -147,6 +164,8 @@ absl::Status ColdTier::Recoverer::DropUnacknowledged() {
       bool found = std::any_of(extents.begin(), extents.end(),
                                [&](const ExtentHeader& header) { return header.place == sibling; });
       if (found || tier_.segments_->Find(sibling.segment) == nullptr) continue;
+      // What could not be read may hold it: no reason either.
+      if (refused_.contains(sibling.segment)) continue;
       report_.torn_extents += extents.size();
       // It must stay dropped, also when the index is lost: the extents that are whole would look settled next time.
       Tombstone tombstone{current->first, {}};

@@ -26,7 +26,7 @@ absl::Status ColdTier::Recoverer::ReadIndexFacts() {
     FIRN_ASSIGN_OR_RETURN(uint32_t id, ParseSegmentKey(key));
     if (tier_.segments_->Find(id) != nullptr) {
       indexed_.insert(id);
-    } else {
+    } else if (!refused_.contains(id)) {
       batch_.Delete(std::string(key));
       batch_.DeletePrefix(TombstonePrefix(id));
     }
@@ -95,6 +95,7 @@ absl::Status ColdTier::Recoverer::ElectWinners() {
 void ColdTier::Recoverer::LoadCopy(RecordRow row, bool new_to_index) {
   if (row.extents.empty() || !PlaceExists(row.extents[0], row.note, true)) {
     report_.missing_extents += row.extents.size();
+    if (!row.extents.empty() && refused_.contains(row.extents[0].place.segment)) return;
     batch_.Delete(RecordKey(row.sequence));
     return MaybeApply();
   }
@@ -164,6 +165,16 @@ absl::Status ColdTier::Recoverer::LoadLocations() {
           extent = {header.place, header.shape};
           changed = true;
         }
+      }
+      // Planes that the medium would not give at an earlier start.
+      RunMask covered;
+      for (const RowExtent& extent : row->extents) covered |= extent.shape.runs;
+      for (const ExtentHeader& header : replayed->second.extents) {
+        if (header.note.digest != row->note.digest || row->extents.size() == kRecordExtentsMax) continue;
+        if (!(header.shape.runs & covered).Empty() || !row->note.written.Contains(header.shape.runs)) continue;
+        covered |= header.shape.runs;
+        row->extents.push_back({header.place, header.shape});
+        changed = true;
       }
     }
     LoadCopy(*std::move(row), changed);

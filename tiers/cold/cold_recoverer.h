@@ -111,6 +111,7 @@ class ColdTier::Recoverer {
   ColdRecoveryReport& report_;
   IndexBatch batch_;
   absl::flat_hash_set<uint32_t> indexed_;  // Segments that the index knows whole.
+  absl::flat_hash_set<uint32_t> refused_;  // Segments that the medium would not give, or not all of.
   absl::flat_hash_set<uint64_t> dead_;     // Sequences with a tombstone, where the log might still have them.
   absl::flat_hash_map<uint64_t, Replayed> replayed_;
   absl::flat_hash_map<BlockName, Version> winners_;

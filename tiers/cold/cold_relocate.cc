@@ -1,5 +1,7 @@
 // Moving what the store wants kept out of a segment that is reclaimed.
 #include <algorithm>
+#include <atomic>
+#include <cstring>
 #include <utility>
 
 #include "base/check.h"
@@ -67,7 +69,12 @@ void ColdTier::RelocateNext(const std::shared_ptr<ReclaimJob>& job) {
                   [this, job, header = std::move(header), dropped = dropped, memory, head](IoResult result) mutable {
                     Post([this, job, header = std::move(header), dropped, memory = std::move(memory), head,
                           result = std::move(result)]() mutable {
-                      OnRelocationRead(job, std::move(header), dropped, std::move(memory), head, std::move(result));
+                      const bool refused = !result.status.ok();
+                      if (refused && header.note.ecc.any()) {
+                        ReadRelocatedBySectors(job, std::move(header), dropped, std::move(memory), head);
+                      } else {
+                        OnRelocationRead(job, std::move(header), dropped, std::move(memory), head, refused);
+                      }
                     });
                     EndTask();
                   });
@@ -76,21 +83,45 @@ void ColdTier::RelocateNext(const std::shared_ptr<ReclaimJob>& job) {
   job->keeps_victim ? SpareVictim(job) : FinishReclaim(job);
 }
 
-void ColdTier::OnRelocationRead(const std::shared_ptr<ReclaimJob>& job, ExtentHeader header, RunMask dropped,
-                                std::shared_ptr<ChunkPool::Lease> memory, uint64_t head, IoResult result) {
-  MutableByteSpan bytes = memory->pieces()[0].subspan(head, header.extent_bytes());
-  ByteSpan extent = bytes;
-  auto stored = result.bytes >= head + extent.size()
-                    ? ParseExtentHeader(extent, job->victim->salt)
-                    : absl::StatusOr<ExtentHeader>(DataLoss("the extent could not be read"));
-  bool good = result.status.ok() && stored.ok() && stored->sequence == header.sequence &&
-              stored->shape == header.shape &&
-              Crc64(extent.subspan(stored->header_bytes()), stored->sequence) == stored->payload_crc;
-  if (!good && result.status.ok() && result.bytes >= head + extent.size() &&
-      MendExtent(header, job->victim->salt, bytes)) {
-    stored = header;
-    good = true;
+// What the medium refused, sector by sector: those that it does not give are zeros, for error correction to fill.
+void ColdTier::ReadRelocatedBySectors(const std::shared_ptr<ReclaimJob>& job, ExtentHeader header, RunMask dropped,
+                                      std::shared_ptr<ChunkPool::Lease> memory, uint64_t head) {
+  struct Sectors {
+    ExtentHeader header;
+    std::atomic<uint64_t> left{0};
+    std::atomic<bool> refused{false};
+  };
+  const uint64_t from = header.place.offset - head;
+  const uint64_t count = AlignUp(head + header.extent_bytes(), kIoAlignment) / kIoAlignment;
+  auto sectors = std::make_shared<Sectors>();
+  sectors->header = std::move(header);
+  sectors->left = count;
+  BeginTask();
+  for (uint64_t i = 0; i < count; ++i) {
+    MutableByteSpan target = memory->pieces()[0].subspan(i * kIoAlignment, kIoAlignment);
+    device_->Read(job->victim->file, from + i * kIoAlignment, target,
+                  [this, job, sectors, dropped, memory, head, target](IoResult result) {
+                    if (!result.status.ok()) {
+                      std::memset(target.data(), 0, target.size());
+                      sectors->refused = true;
+                    }
+                    if (--sectors->left > 0) return;
+                    Post([this, job, sectors, dropped, memory, head] {
+                      OnRelocationRead(job, std::move(sectors->header), dropped, memory, head, sectors->refused);
+                    });
+                    EndTask();
+                  });
   }
+}
+
+void ColdTier::OnRelocationRead(const std::shared_ptr<ReclaimJob>& job, ExtentHeader header, RunMask dropped,
+                                std::shared_ptr<ChunkPool::Lease> memory, uint64_t head, bool refused) {
+  MutableByteSpan extent = memory->pieces()[0].subspan(head, header.extent_bytes());
+  auto stored = ParseExtentHeader(extent, job->victim->salt);
+  const bool ours = stored.ok() && stored->sequence == header.sequence && stored->shape == header.shape;
+  if (!ours) stored = header;
+  bool good = ours && Crc64(extent.subspan(stored->header_bytes()), stored->sequence) == stored->payload_crc;
+  good = good || MendExtent(*stored, job->victim->salt, extent);
   ColdCopyPtr copy;
   size_t index = 0;
   size_t siblings = 0;
@@ -101,21 +132,23 @@ void ColdTier::OnRelocationRead(const std::shared_ptr<ReclaimJob>& job, ExtentHe
   }
   if (!good || copy == nullptr) {
     // What the medium would not give may be given another time; other bytes than ours are lost.
-    if (copy != nullptr) result.status.ok() ? DropExtents(job, {header}) : LeaveBehind(job, header);
+    if (copy != nullptr) refused ? LeaveBehind(job, header) : DropExtents(job, {header});
     --job->in_flight;
     return RelocateNext(job);
   }
   RecordNote note = Without(stored->note, dropped);
   ByteSpan record_header;
-  if (stored->has_record_header) record_header = extent.subspan(stored->record_header_at(), note.header_bytes);
+  if (stored->has_record_header)
+    record_header = ByteSpan(extent).subspan(stored->record_header_at(), note.header_bytes);
   uint64_t front = kExtentHeaderBytesMax + record_header.size();
   ExtentShape shape{stored->shape.runs - dropped, static_cast<uint32_t>(AlignUp(front, kExtentAlignment))};
   ExtentContents contents{shape, note.run_bytes, static_cast<uint32_t>(record_header.size()), note.ecc};
   DraftExtent moved{stored->stream, shape, ChunkPool::Lease::OnHeap(contents.End())};
   for (uint32_t i = 0; i < kRunIds; ++i) {
     if (!shape.runs.Has(i)) continue;
-    CopyScattered(RunBytes(extent.subspan(RunOffset(stored->shape, stored->note.run_bytes, i), note.run_bytes[i])),
-                  SpanAt(*moved.memory, RunOffset(shape, note.run_bytes, i), note.run_bytes[i]));
+    CopyScattered(
+        RunBytes(ByteSpan(extent).subspan(RunOffset(stored->shape, stored->note.run_bytes, i), note.run_bytes[i])),
+        SpanAt(*moved.memory, RunOffset(shape, note.run_bytes, i), note.run_bytes[i]));
   }
   auto item = std::make_unique<RelocateItem>();
   item->job = job;

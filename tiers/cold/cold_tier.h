@@ -183,7 +183,9 @@ class ColdTier final : public Tier, private LogSink {
   static RunMask LeftBehind(const ExtentHeader& header, ColdEvents* events);
   void RelocateNext(const std::shared_ptr<ReclaimJob>& job);
   void OnRelocationRead(const std::shared_ptr<ReclaimJob>& job, ExtentHeader header, RunMask dropped,
-                        std::shared_ptr<ChunkPool::Lease> memory, uint64_t head, IoResult result);
+                        std::shared_ptr<ChunkPool::Lease> memory, uint64_t head, bool refused);
+  void ReadRelocatedBySectors(const std::shared_ptr<ReclaimJob>& job, ExtentHeader header, RunMask dropped,
+                              std::shared_ptr<ChunkPool::Lease> memory, uint64_t head);
   // Leaves a segment alone for a while: too much of it is pinned to be worth moving.
   void SpareVictim(const std::shared_ptr<ReclaimJob>& job);
   void LeaveBehind(const std::shared_ptr<ReclaimJob>& job, const ExtentHeader& header);

@@ -15,6 +15,27 @@ absl::StatusOr<AlignedBuffer> SegmentReader::ReadSpan(uint64_t offset, uint64_t 
   return buffer;
 }
 
+absl::StatusOr<AlignedBuffer> SegmentReader::ReadGiven(uint64_t bytes, uint64_t* refused_bytes) {
+  auto whole = ReadSpan(0, bytes);
+  if (whole.ok() || !StatusErrno(whole.status()).has_value()) return whole;
+  AlignedBuffer buffer(bytes);
+  constexpr uint64_t kStep = 64 * kIoAlignment;
+  for (uint64_t at = 0; at < bytes; at += kStep) {
+    const uint64_t step = std::min(kStep, bytes - at);
+    auto got = device_->ReadBlocking(file_, at, buffer.span().subspan(at, step));
+    if (got.ok() && *got == step) continue;
+    for (uint64_t sector = at; sector < at + step; sector += kIoAlignment) {
+      MutableByteSpan target = buffer.span().subspan(sector, kIoAlignment);
+      got = device_->ReadBlocking(file_, sector, target);
+      if (got.ok() && *got == kIoAlignment) continue;
+      std::fill(target.begin(), target.end(), uint8_t{0});
+      *refused_bytes += kIoAlignment;
+      if (*refused_bytes > kRefusedBytesMax) return whole.status();
+    }
+  }
+  return buffer;
+}
+
 absl::StatusOr<SegmentHeader> SegmentReader::ReadHeader() {
   if (file_->size() < kSegmentHeaderBytes) return DataLoss("{} has {} bytes", file_->name(), file_->size());
   FIRN_ASSIGN_OR_RETURN(AlignedBuffer block, ReadSpan(0, kSegmentHeaderBytes));
@@ -56,13 +77,13 @@ absl::StatusOr<SegmentContents> SegmentReader::ReadFooter(uint32_t id, uint64_t 
   return contents;
 }
 
-absl::StatusOr<SegmentContents> SegmentReader::Scan(uint32_t id, uint64_t salt) {
+absl::StatusOr<SegmentContents> SegmentReader::Scan(uint32_t id, uint64_t salt, const Mend& mend) {
   uint64_t size = AlignDown(file_->size(), kIoAlignment);
   SegmentContents contents;
   // Whole segments fit in memory; a jumbo one is as long as the one record that it holds.
   if (size <= kSegmentHeaderBytes) return contents;
-  FIRN_ASSIGN_OR_RETURN(AlignedBuffer memory, ReadSpan(0, size));
-  ByteSpan bytes = memory.span();
+  FIRN_ASSIGN_OR_RETURN(AlignedBuffer memory, ReadGiven(size, &contents.refused_bytes));
+  MutableByteSpan bytes = memory.span();
   uint64_t at = kSegmentHeaderBytes;
   while (at + kExtentAlignment <= size) {
     auto header = ParseExtentHeader(bytes.subspan(at, std::min<uint64_t>(kExtentHeaderBytesMax, size - at)), salt);
@@ -74,7 +95,12 @@ absl::StatusOr<SegmentContents> SegmentReader::Scan(uint32_t id, uint64_t salt) 
     }
     ByteSpan payload = bytes.subspan(at + header->header_bytes(), header->payload_bytes);
     uint64_t end = at + header->extent_bytes();
-    if (Crc64(payload, header->sequence) == header->payload_crc) {
+    bool whole = Crc64(payload, header->sequence) == header->payload_crc;
+    if (!whole && mend) {
+      whole = mend(*header, bytes.subspan(at, header->extent_bytes()));
+      contents.mended += whole ? 1 : 0;
+    }
+    if (whole) {
       contents.data_end = std::max(contents.data_end, end);
       contents.extents.push_back(*std::move(header));
       at = AlignUp(end, kExtentAlignment);
