@@ -108,7 +108,8 @@ TEST(Load, C51_256_clients_some_slow_some_dying) {
     threads.emplace_back([&, i] {
       std::mt19937_64 random(seed + 1000 + i);
       for (int life = 0; !stop; ++life) {
-        const std::string path = (daemon.folder() / ("dying." + std::to_string(i) + "." + std::to_string(life))).string();
+        const std::string path =
+            (daemon.folder() / ("dying." + std::to_string(i) + "." + std::to_string(life))).string();
         auto link = std::make_unique<SlowLink>(daemon.socket_path(), path);
         link->LimitToClient(4 * kSlowBytesPerSecond);
         std::thread death([&link, wait_ms = 50 + random() % 1000] {
@@ -148,7 +149,8 @@ TEST(Load, C51_256_clients_some_slow_some_dying) {
   for (size_t i = 0; i < kSlow; ++i) EXPECT_GT(clients[i].operations, 0u) << "slow client " << i;
   EXPECT_GE(deaths, kDying);
   std::printf(
-      "%zu clients, %zu slow, %llu deaths of %zu: %llu operations; p50 at most %g ms, p99 at most %g ms; of one client %llu to "
+      "%zu clients, %zu slow, %llu deaths of %zu: %llu operations; p50 at most %g ms, p99 at most %g ms; of one client "
+      "%llu to "
       "%llu; descriptors %llu, then %llu; resident %.1f MiB, then %.1f\n",
       clients.size(), kSlow, static_cast<unsigned long long>(deaths), kDying,
       static_cast<unsigned long long>(tally.all() + dying_tally.all()), QuantileMs(latency.Snapshot(), 0.5),

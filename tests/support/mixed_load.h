@@ -18,9 +18,9 @@ struct LoadTally {
   uint64_t all() const { return stored + read + missed + deleted + found + wrong; }
 };
 
-// One operation drawn from `random`, on one of `keys` blocks: 3 of 8 put (a quarter of these durable), 3 get, 1 deletes,
-// 1 looks up. A miss, no room just now, and a put that another one of the same block decided are answers. What is
-// returned is any other error.
+// One operation drawn from `random`, on one of `keys` blocks: 3 of 8 put (a quarter of these durable), 3 get, 1
+// deletes, 1 looks up. A miss, no room just now, and a put that another one of the same block decided are answers. What
+// is returned is any other error.
 absl::Status OperateOnce(firnkv::Client& client, const firnkv::Namespace& ns, const KnownModel& model, uint64_t keys,
                          std::mt19937_64& random, LoadTally& tally);
 

@@ -25,6 +25,23 @@ void ColdTier::ReclaimFacts(const std::shared_ptr<ReclaimJob>& job) {
 // Rewrites what is still needed of the oldest facts segment. Removals are not: what they removed was here, or before.
 void ColdTier::KeepFacts(const std::shared_ptr<ReclaimJob>& job,
                          std::vector<std::pair<ExtentHeader, std::vector<uint8_t>>> payloads) {
+  std::map<std::string, uint64_t> unread;  // Facts that lie here and could not be read, by key, with their sequences.
+  for (const auto& [key, known] : facts_) {
+    if (known.place.segment == job->victim->id) unread.emplace(key, known.sequence);
+  }
+  for (const auto& [header, payload] : payloads) {
+    auto fact = header.kind == ExtentKind::kFact ? ParseFact(payload) : absl::StatusOr<FactPayload>(NotFound("none"));
+    if (fact.ok()) unread.erase(FactKey(fact->kind, fact->name));
+  }
+  std::vector<FactRow> from_index;
+  for (const auto& [key, sequence] : unread) {
+    auto value = index_->Get(key);
+    // It may say so another time, and until then nothing is written over and over.
+    if (!value.ok() || index_broken_) return Post([this, job] { SpareVictim(job); });
+    if (!value->has_value()) continue;
+    auto row = ParseFactRow(**value);
+    if (row.ok() && row->sequence == sequence) from_index.push_back(*std::move(row));
+  }
   auto all_kept = std::make_shared<bool>(true);
   job->in_flight = 1;  // This function.
   auto noted = [this, job, all_kept](absl::Status status) {
@@ -45,19 +62,16 @@ void ColdTier::KeepFacts(const std::shared_ptr<ReclaimJob>& job,
     ++job->in_flight;
     AppendItem(MakeFactItem(ExtentKind::kFact, fact, sequence, true, noted));
   };
-  std::map<std::string, uint64_t> unread;  // Facts that lie here, by key, with their sequences.
-  for (const auto& [key, known] : facts_) {
-    if (known.place.segment == job->victim->id) unread.emplace(key, known.sequence);
-  }
+  for (const FactRow& row : from_index) keep(row.fact, row.sequence);
   std::vector<Tombstone> tombstones;
   for (auto& [header, payload] : payloads) {
     if (header.kind == ExtentKind::kFact) {
       auto fact = ParseFact(payload);
       if (!fact.ok()) continue;
-      const std::string key = FactKey(fact->kind, fact->name);
-      auto known = facts_.find(key);
+      auto known = facts_.find(FactKey(fact->kind, fact->name));
       if (known == facts_.end() || known->second.sequence != header.sequence) continue;
-      unread.erase(key);
+      // Written anew already.
+      if (known->second.place != header.place && segments_->Exists(known->second.place.segment)) continue;
       keep(*fact, header.sequence);
     } else if (header.kind == ExtentKind::kTombstones) {
       auto old = ParseTombstones(payload);
@@ -71,13 +85,6 @@ void ColdTier::KeepFacts(const std::shared_ptr<ReclaimJob>& job,
       auto row = ParseNamespaceRow(AsText(payload));
       if (row.ok() && row->segment_bound > segments_->oldest_id()) rewrite(header.kind, payload, header.sequence);
     }
-  }
-  for (const auto& [key, sequence] : unread) {
-    auto value = index_->Get(key);
-    if (!value.ok()) *all_kept = false;  // It may say so another time.
-    if (!value.ok() || !value->has_value()) continue;
-    auto row = ParseFactRow(**value);
-    if (row.ok() && row->sequence == sequence) keep(row->fact, sequence);
   }
   if (!tombstones.empty()) rewrite(ExtentKind::kTombstones, SerializeTombstones(tombstones), next_sequence_++);
   noted(absl::OkStatus());

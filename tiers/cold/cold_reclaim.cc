@@ -61,11 +61,16 @@ uint64_t ColdTier::FreeTarget() const {
 
 SegmentPtr ColdTier::ChooseVictim() {
   std::lock_guard lock(mu_);
-  SegmentPtr best, oldest_facts;
+  SegmentPtr best, oldest_facts, unread;
   VictimScore best_score;
   int facts_segments = 0;
   for (const SegmentPtr& segment : segments_->All()) {
     if (segment->state != SegmentState::kSealed || segment->spared_until_ns > options_.clock->NowNs()) continue;
+    // What the next start may find in it is let go only where there is nothing else.
+    if (segment->unread) {
+      if (unread == nullptr) unread = segment;
+      continue;
+    }
     if (segment->stream == Stream::kFacts) {
       ++facts_segments;
       if (oldest_facts == nullptr) oldest_facts = segment;  // All() goes by id.
@@ -83,7 +88,7 @@ SegmentPtr ColdTier::ChooseVictim() {
   uint64_t enough = facts_segments > kFactsSegmentsMany ? 1 : static_cast<uint64_t>(facts_segments) + 1;
   bool facts_worth_it = facts_segments >= 2 && gone >= enough;
   if (oldest_facts != nullptr && (facts_worth_it || (best == nullptr && gone > 0))) return oldest_facts;
-  return best;
+  return best != nullptr || segments_->free_bytes(true) > 0 ? best : unread;
 }
 
 void ColdTier::MaybeReclaim() {

@@ -40,6 +40,7 @@ absl::Status ColdTier::Recoverer::OpenSegments() {
       // The medium would not say. It may tomorrow; until then the bytes count, the blocks in it are misses, and the
       // index keeps what it knows of it.
       refused_.insert(*id);
+      tier_.segments_->NoteUnreadable(*id);
       tier_.segments_->CountForeign(static_cast<int64_t>(entry.allocated_bytes));
     } else {
       FIRN_RETURN_IF_ERROR(tier_.device_->Remove(entry.name));
@@ -60,7 +61,7 @@ void ColdTier::Recoverer::ReplayFact(const SegmentPtr& segment, const ExtentHead
       dead_.insert(tombstone.sequence);
       sequence_max_ = std::max(sequence_max_, tombstone.sequence);
       for (uint32_t id : tombstone.segments) {
-        if (id != 0 && tier_.segments_->Find(id) != nullptr) batch_.Put(TombstoneKey(id, tombstone.sequence), "");
+        if (id != 0 && tier_.segments_->Exists(id)) batch_.Put(TombstoneKey(id, tombstone.sequence), "");
       }
     }
     MaybeApply();
@@ -98,6 +99,7 @@ absl::Status ColdTier::Recoverer::ReadUnindexed() {
     }
     if (!contents.ok()) {
       refused_.insert(segment->id);
+      segment->unread = true;
       if (tier_.options_.notice) tier_.options_.notice(Message(contents.status()));
       continue;
     }
@@ -120,6 +122,7 @@ absl::Status ColdTier::Recoverer::ReadUnindexed() {
     if (contents->refused_bytes > 0) {
       // Without a footer: the next start looks for what could not be read once more.
       refused_.insert(segment->id);
+      segment->unread = true;
       if (tier_.options_.notice) {
         tier_.options_.notice(
             fmt::format("{}: {} bytes could not be read", segment->file->name(), contents->refused_bytes));
@@ -183,6 +186,11 @@ absl::Status ColdTier::Recoverer::DropUnacknowledged() {
 // Gives segments that were open when the process ended their footers, and their unused space back. A footer says that
 // what it lists has settled, so what was under way is not in it.
 void ColdTier::Recoverer::SealReplayed() {
+  // What was refused may belong to what was found: all of it is looked at again by the next start.
+  if (!refused_.empty()) {
+    unsealed_.clear();
+    sealed_now_.clear();
+  }
   for (auto& [segment, contents] : unsealed_) {
     std::erase_if(contents.extents, [&](const ExtentHeader& header) {
       return header.kind == ExtentKind::kRecord && !replayed_.contains(header.sequence);

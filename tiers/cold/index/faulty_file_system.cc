@@ -110,8 +110,7 @@ class FaultyRandomAccessFile final : public rocksdb::FSRandomAccessFileOwnerWrap
 
 class FaultyFileSystem final : public rocksdb::FileSystemWrapper {
  public:
-  explicit FaultyFileSystem(FileFaults* faults)
-      : FileSystemWrapper(rocksdb::FileSystem::Default()), faults_(faults) {}
+  explicit FaultyFileSystem(FileFaults* faults) : FileSystemWrapper(rocksdb::FileSystem::Default()), faults_(faults) {}
   const char* Name() const override { return "FaultyFileSystem"; }
 
   IOStatus NewWritableFile(const std::string& name, const FileOptions& options,

@@ -223,7 +223,12 @@ std::vector<SegmentPtr> SegmentStore::All() const {
 
 bool SegmentStore::Exists(uint32_t id) const {
   std::lock_guard lock(mu_);
-  return segments_.contains(id) || condemned_.contains(id);
+  return segments_.contains(id) || condemned_.contains(id) || unreadable_.contains(id);
+}
+
+void SegmentStore::NoteUnreadable(uint32_t id) {
+  std::lock_guard lock(mu_);
+  unreadable_.insert(id);
 }
 
 uint32_t SegmentStore::oldest_id() const {
@@ -231,6 +236,7 @@ uint32_t SegmentStore::oldest_id() const {
   uint32_t oldest = next_id_;
   if (!segments_.empty()) oldest = std::min(oldest, segments_.begin()->first);
   if (!condemned_.empty()) oldest = std::min(oldest, condemned_.begin()->first);
+  if (!unreadable_.empty()) oldest = std::min(oldest, *unreadable_.begin());
   return oldest;
 }
 

@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,7 @@ class Segment {
   uint64_t data_bytes = 0;  // Everything ever appended.
   uint32_t live_extents = 0;
   int64_t filled_at_ns = 0;
+  bool unread = false;          // Not all of it could be read at the start: more may live in it than is known.
   int64_t spared_until_ns = 0;  // Too much of it is pinned to be reclaimed before.
 };
 using SegmentPtr = std::shared_ptr<Segment>;
@@ -91,10 +93,12 @@ class SegmentStore {
   SegmentPtr Adopt(uint32_t id, FilePtr file, uint64_t salt);
   // Counts a file that cannot be used now, or stops to.
   void CountForeign(int64_t bytes) { foreign_bytes_ += bytes; }
+  // One of ours that could not be opened: it exists, and the next start may find what lies in it.
+  void NoteUnreadable(uint32_t id);
 
   SegmentPtr Find(uint32_t id) const;
   std::vector<SegmentPtr> All() const;
-  bool Exists(uint32_t id) const;  // Also while condemned and not yet removed.
+  bool Exists(uint32_t id) const;  // Also while condemned and not yet removed, and where it could not be opened.
   uint32_t oldest_id() const;      // Of those that exist; next_id() if none does.
   uint32_t next_id() const;
   void SetNextIdAtLeast(uint32_t id);
@@ -135,6 +139,7 @@ class SegmentStore {
   mutable std::mutex mu_;
   std::map<uint32_t, SegmentPtr> segments_;  // Guarded by mu_, as all below.
   std::map<uint32_t, bool> condemned_;
+  std::set<uint32_t> unreadable_;
   uint32_t next_id_ = 1;
 };
 
