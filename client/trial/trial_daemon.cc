@@ -73,7 +73,7 @@ absl::Status TrialDaemon::Start(int64_t timeout_ms) {
     ::_exit(127);
   }
   auto client = Connect();
-  constexpr int64_t kStepMs = 200;  // A program that has ended is noticed within that.
+  constexpr int64_t kStepMs = 1000;  // A program that has ended is noticed within that.
   absl::Status ready = Unavailable("not asked");
   for (int64_t left_ms = timeout_ms; !ready.ok() && left_ms > 0; left_ms = timeout_ms - (NowMs() - started)) {
     ready = client->WaitUntilReady(std::min(left_ms, kStepMs));

@@ -54,8 +54,8 @@ bool LoopFileSystem::Run(const std::string& command) const {
 bool LoopFileSystem::Mount() const {
   if (disk_ == Disk::kSound) return Run("mount -o loop " + Quoted("image") + " " + Quoted("mount"));
   // Past the page cache of what is served, where reads would not fail.
-  return Run("device=$(losetup --find --show --direct-io=on " + Quoted("served") + ") && mount \"$device\" " +
-             Quoted("mount") + " && losetup --detach \"$device\"");
+  return Run("device=$(losetup --find --show --direct-io=on " + Quoted("served") + ") && { mount \"$device\" " +
+             Quoted("mount") + "; mounted=$?; losetup --detach \"$device\"; [ $mounted -eq 0 ]; }");
 }
 
 // The image once more, as a file that fails at a word: through a block server that injects errors while a file exists.

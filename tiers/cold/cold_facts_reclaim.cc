@@ -30,7 +30,8 @@ void ColdTier::KeepFacts(const std::shared_ptr<ReclaimJob>& job,
     if (known.place.segment == job->victim->id) unread.emplace(key, known.sequence);
   }
   for (const auto& [header, payload] : payloads) {
-    auto fact = header.kind == ExtentKind::kFact ? ParseFact(payload) : absl::StatusOr<FactPayload>(NotFound("none"));
+    if (header.kind != ExtentKind::kFact) continue;
+    auto fact = ParseFact(payload);
     if (fact.ok()) unread.erase(FactKey(fact->kind, fact->name));
   }
   std::vector<FactRow> from_index;

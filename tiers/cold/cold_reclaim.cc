@@ -103,7 +103,7 @@ void ColdTier::MaybeReclaim() {
   // Nothing goes now. What waits fits all the same where a segment was cut to its length since it was refused; else it
   // would wait forever.
   const uint64_t waiting = writer_->waiting_bytes();
-  const uint64_t free = segments_->free_bytes(false);
+  const uint64_t free = segments_->free_bytes(writer_->waiting_is_privileged());
   if (waiting == 0 || writer_->asking()) return;
   if (waiting <= free) return Post([this] { writer_->RetryWaiting(); });
   writer_->FailWaiting(ResourceExhausted("tier {}: {} of {} bytes free, and no segment can be reclaimed", name(), free,

@@ -65,19 +65,20 @@ void ColdTier::RelocateNext(const std::shared_ptr<ReclaimJob>& job) {
     auto memory = ChunkPool::Lease::OnHeap(bytes);
     ++job->in_flight;
     BeginTask();
-    device_->Read(job->victim->file, from, memory->pieces()[0].first(bytes),
-                  [this, job, header = std::move(header), dropped = dropped, memory, head](IoResult result) mutable {
-                    Post([this, job, header = std::move(header), dropped, memory = std::move(memory), head,
-                          result = std::move(result)]() mutable {
-                      const bool refused = !result.status.ok();
-                      if (refused && header.note.ecc.any()) {
-                        ReadRelocatedBySectors(job, std::move(header), dropped, std::move(memory), head);
-                      } else {
-                        OnRelocationRead(job, std::move(header), dropped, std::move(memory), head, refused);
-                      }
-                    });
-                    EndTask();
-                  });
+    device_->Read(
+        job->victim->file, from, memory->pieces()[0].first(bytes),
+        [this, job = job, header = std::move(header), dropped = dropped, memory, head](IoResult result) mutable {
+          Post([this, job = std::move(job), header = std::move(header), dropped, memory = std::move(memory), head,
+                result = std::move(result)]() mutable {
+            const bool refused = !result.status.ok();
+            if (refused && header.note.ecc.any()) {
+              ReadRelocatedBySectors(job, std::move(header), dropped, std::move(memory), head);
+            } else {
+              OnRelocationRead(job, std::move(header), dropped, std::move(memory), head, refused);
+            }
+          });
+          EndTask();
+        });
   }
   if (!job->relocate.empty() || job->in_flight > 0) return;
   job->keeps_victim ? SpareVictim(job) : FinishReclaim(job);
@@ -96,19 +97,21 @@ void ColdTier::ReadRelocatedBySectors(const std::shared_ptr<ReclaimJob>& job, Ex
   auto sectors = std::make_shared<Sectors>();
   sectors->header = std::move(header);
   sectors->left = count;
-  BeginTask();
   for (uint64_t i = 0; i < count; ++i) {
+    BeginTask();
     MutableByteSpan target = memory->pieces()[0].subspan(i * kIoAlignment, kIoAlignment);
     device_->Read(job->victim->file, from + i * kIoAlignment, target,
-                  [this, job, sectors, dropped, memory, head, target](IoResult result) {
+                  [this, job = job, sectors, dropped, memory, head, target](IoResult result) mutable {
                     if (!result.status.ok()) {
                       std::memset(target.data(), 0, target.size());
                       sectors->refused = true;
                     }
-                    if (--sectors->left > 0) return;
-                    Post([this, job, sectors, dropped, memory, head] {
-                      OnRelocationRead(job, std::move(sectors->header), dropped, memory, head, sectors->refused);
-                    });
+                    if (--sectors->left == 0) {
+                      Post([this, job, sectors, dropped, memory, head] {
+                        OnRelocationRead(job, std::move(sectors->header), dropped, memory, head, sectors->refused);
+                      });
+                    }
+                    job = nullptr;  // It has a segment, whose store is the tier's.
                     EndTask();
                   });
   }

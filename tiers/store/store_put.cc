@@ -461,6 +461,7 @@ void StoreImpl::PublishPut(std::shared_ptr<InFlightPutImpl> put, std::shared_ptr
       ++totals_.puts_stored;
       totals_.put_bytes += result.bytes;
       if (e.flags & Entry::kNonFinite) ++totals_.nonfinite_blocks;
+      filled = nullptr;
       ScheduleRoomWaitersLocked();  // The draft may have held what others wait for.
       EmitLocked(EventKind::kStored, e, put->tier(), result.stored_class, &after);
     }

@@ -79,6 +79,8 @@ class LogWriter {
   void FailWaiting(const absl::Status& status);
   // The largest segment that the first waiting item needs; 0 if none waits.
   uint64_t waiting_bytes() const;
+  // The first that waits may use the reserve.
+  bool waiting_is_privileged() const { return !waiting_.empty() && waiting_.front()->privileged; }
   // Segments have been asked for, and whatever comes of it, what waits is looked at again.
   bool asking() const;
   // Fills every open segment, so that it is sealed and gives its unused space back. `for_good`: nothing is appended any
