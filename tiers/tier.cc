@@ -9,7 +9,18 @@
 namespace firn {
 
 absl::StatusOr<std::unique_ptr<Draft>> Tier::Reserve(const RecordLayout& layout) {
-  auto draft = ReserveImpl(layout);
+  return Counted(ReserveImpl(layout));
+}
+
+absl::StatusOr<std::unique_ptr<Draft>> Tier::ReserveForImport(const RecordLayout& layout) {
+  return Counted(ReserveForImportImpl(layout));
+}
+
+absl::StatusOr<std::unique_ptr<Draft>> Tier::ReserveForImportImpl(const RecordLayout& /*layout*/) {
+  return Unimplemented("tier \"{}\" reaches no device memory", name_);
+}
+
+absl::StatusOr<std::unique_ptr<Draft>> Tier::Counted(absl::StatusOr<std::unique_ptr<Draft>> draft) {
   (draft.ok() ? counters_.reserves : counters_.reserve_failures).fetch_add(1, std::memory_order_relaxed);
   return draft;
 }

@@ -129,8 +129,8 @@ class DeviceMover {
  public:
   using ImportDone = absl::AnyInvocable<void(absl::StatusOr<std::shared_ptr<const RecordHeader>>)>;
   using ExportDone = absl::AnyInvocable<void(absl::Status)>;
-  // Fills a draft of this tier, of source values, with a worker's rows once their event has come, and completes the
-  // header planned for it. The draft may go meanwhile.
+  // Fills a draft of this tier (Reserve, ReserveForImport), of source values, with a worker's rows once their event has
+  // come, and completes the header planned for it. The draft may go meanwhile.
   virtual void Import(Draft* draft, const RecordHeader& planned, const DeviceRows& rows, ImportDone done) = 0;
   // Decodes the runs in `block.present` to where a worker wants them: of `copy`, one of this tier's, where it is given,
   // else of the block's bytes. Checks are verified first; with `copy` alone, codings without a kernel are
@@ -153,6 +153,10 @@ class Tier {
   // Takes space for a record of `layout`. Never waits: ResourceExhausted means that the caller must make room first,
   // and its message names the bytes asked for and the bytes free.
   absl::StatusOr<std::unique_ptr<Draft>> Reserve(const RecordLayout& layout);
+
+  // The same for a draft that the tier's device mover fills, and nothing else: it takes no memory on this side, and
+  // runs() are empty. Unimplemented where there is no mover.
+  absl::StatusOr<std::unique_ptr<Draft>> ReserveForImport(const RecordLayout& layout);
 
   // Fills a draft with the same runs of an encoded block, in the way that suits the medium: far memory is written past
   // the caches. Every run of the draft must be in `source`, with its length.
@@ -210,6 +214,7 @@ class Tier {
   explicit Tier(std::string name) : name_(std::move(name)) {}
 
   virtual absl::StatusOr<std::unique_ptr<Draft>> ReserveImpl(const RecordLayout& layout) = 0;
+  virtual absl::StatusOr<std::unique_ptr<Draft>> ReserveForImportImpl(const RecordLayout& layout);
   virtual void CommitImpl(std::unique_ptr<Draft> draft, std::shared_ptr<const RecordHeader> header,
                           const CommitOptions& options, CommitDone done) = 0;
   virtual void ReadImpl(CopyPtr copy, const Identity& identity, RunMask runs, ReadDone done) = 0;
@@ -224,6 +229,7 @@ class Tier {
   void CountCorrections(const EccOutcome& outcome);
 
  private:
+  absl::StatusOr<std::unique_ptr<Draft>> Counted(absl::StatusOr<std::unique_ptr<Draft>> draft);
   // `done` with the read's count before it; timed from now on.
   ReadDone Counted(bool timed, ReadDone done);
 

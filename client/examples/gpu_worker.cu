@@ -196,7 +196,7 @@ void PutBlocks(Worker& worker, firnkv::Session& session, const firnkv::Namespace
     items[b].tokens = kBlockTokens;
     rows.push_back(worker.RowsOf(b, true));
   }
-  auto leases = session.BeginPut(ns, items, {}, 10'000);
+  auto leases = session.BeginPutFromDevice(ns, items, {}, 10'000);
   Check(leases.status(), "begin puts");
   std::vector<uint64_t> numbers;
   for (const firnkv::Lease& lease : *leases) {

@@ -11,11 +11,6 @@
 namespace firn {
 namespace {
 
-absl::Status CheckLocal(const CallerIdentity& caller) {
-  if (caller.local) return absl::OkStatus();
-  return FailedPrecondition("device memory is reached over Unix sockets alone: its handles are bearer tokens");
-}
-
 absl::StatusOr<DeviceHandle> ToHandle(const std::string& bytes, const char* what) {
   DeviceHandle handle{};
   if (bytes.size() != handle.size()) {
@@ -50,6 +45,11 @@ absl::StatusOr<DeviceRows> ToRows(const v1::DeviceRows& rows) {
 }
 
 }  // namespace
+
+absl::Status CheckLocal(const CallerIdentity& caller) {
+  if (caller.local) return absl::OkStatus();
+  return FailedPrecondition("device memory is reached over Unix sockets alone: its handles are bearer tokens");
+}
 
 KvService::Unary* KvService::FillFromDevice(Context* context, const v1::FillFromDeviceRequest* request,
                                             v1::FillFromDeviceResponse* response) {

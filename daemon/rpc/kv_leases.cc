@@ -9,12 +9,12 @@
 namespace firn {
 namespace {
 
-absl::Status CheckExtent(const v1::Extent& extent) {
+absl::Status CheckExtent(const v1::Extent& extent, const CallerIdentity& caller) {
   switch (extent.place_case()) {
     case v1::Extent::kSharedRegion:
-      return FailedPrecondition("extent shared_region is not offered by this daemon; offered: inline");
+      return FailedPrecondition("extent shared_region is not offered by this daemon; offered: inline, gpu_handle");
     case v1::Extent::kGpuHandle:
-      return FailedPrecondition("extent gpu_handle is not a lease's: FillFromDevice fills any lease; offered: inline");
+      return CheckLocal(caller);
     default:
       return absl::OkStatus();
   }
@@ -33,8 +33,16 @@ KvService::Unary* KvService::BeginPut(Context* context, const v1::BeginPutReques
     auto session = core_->sessions().Find(request->session(), caller_.tenant);
     if (!session.ok()) return done(session.status());
     absl::Status fits = CheckBatch(request->blocks_size());
-    if (fits.ok()) fits = CheckExtent(request->extent());
+    if (fits.ok()) fits = CheckExtent(request->extent(), caller_);
     if (!fits.ok()) return done(fits);
+    const bool from_device = request->extent().has_gpu_handle();
+    const uint64_t turn = store->NewTurn();
+    v1::Extent extent;
+    if (from_device) {
+      extent.mutable_gpu_handle();
+    } else {
+      extent.mutable_inline_();
+    }
     // All answers have their place before the first one is given: they may come from any thread.
     for (int i = 0; i < request->blocks_size(); ++i) response->add_leases();
     auto countdown = std::make_shared<Countdown>(static_cast<size_t>(request->blocks_size()) + 1, std::move(done));
@@ -51,9 +59,11 @@ KvService::Unary* KvService::BeginPut(Context* context, const v1::BeginPutReques
         continue;
       }
       lease->set_payload_bytes(order->plan.TotalBytes());
+      order->spec.from_device = from_device;
+      order->spec.turn = turn;
       int64_t now_ns = core_->clock()->NowNs();
       BeginOrder(store, *std::move(order), now_ns, wait_ms == 0 ? 0 : deadline_ns,
-                 [this, lease, session = *session, countdown](absl::StatusOr<BegunPut> begun) {
+                 [this, lease, extent, session = *session, countdown](absl::StatusOr<BegunPut> begun) {
                    if (begun.ok() && begun->existing.has_value()) begun = AlreadyExists("the block is there, durable");
                    absl::StatusOr<uint64_t> number =
                        begun.ok() ? session->AddLease({*std::move(begun)}, core_->clock()->NowNs())
@@ -61,7 +71,7 @@ KvService::Unary* KvService::BeginPut(Context* context, const v1::BeginPutReques
                    FromStatus(number.status(), lease->mutable_status());
                    if (number.ok()) {
                      lease->set_lease(*number);
-                     lease->mutable_extent()->mutable_inline_();
+                     *lease->mutable_extent() = extent;
                    }
                    countdown->Part();
                  });

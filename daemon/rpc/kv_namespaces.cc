@@ -110,7 +110,7 @@ KvService::Unary* KvService::Capabilities(Context* context, const v1::Capabiliti
                                           v1::CapabilitiesResponse* response) {
   return Answer(core_, context, Method::kCapabilities, [=, this](Store*) {
     response->set_version(core_->version());
-    response->set_api_revision(5);
+    response->set_api_revision(6);
     const LimitSettings& limits = core_->limits();
     v1::Limits* shown = response->mutable_limits();
     shown->set_block_bytes_max(limits.block_bytes_max);

@@ -35,6 +35,9 @@ struct Base : S7 {
 };
 }  // namespace kv_internal
 
+// FailedPrecondition unless the caller may hand over device memory.
+absl::Status CheckLocal(const CallerIdentity& caller);
+
 class KvService final : public CheckedService<kv_internal::Base> {
  public:
   using Context = grpc::CallbackServerContext;

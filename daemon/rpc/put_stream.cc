@@ -154,9 +154,11 @@ void PutStream::HandleLease(uint64_t lease) {
   block_->since_ns = core_->clock()->NowNs();
   auto taken = session_ == nullptr ? FailedPrecondition("leases belong to a session; `start` names none")
                                    : session_->TakeLease(lease);
-  if (taken.ok() && taken->begun.filled) {
+  if (taken.ok() && (taken->begun.filled || taken->begun.put->spec().from_device)) {
+    const bool filled = taken->begun.filled;
     session_->PutBack(lease, *std::move(taken), core_->clock()->NowNs());
-    taken = FailedPrecondition("lease {} is filled already", lease);
+    taken = filled ? FailedPrecondition("lease {} is filled already", lease)
+                   : FailedPrecondition("lease {} was begun with extent gpu_handle: FillFromDevice fills it", lease);
   }
   if (!taken.ok()) {
     Refuse(taken.status());

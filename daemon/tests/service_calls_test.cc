@@ -145,6 +145,13 @@ TEST(ServiceCalls, LeasesAreFilledAndCommittedApart) {
   absl::Status status = harness.client->Call("KvStore/BeginPut", begin, &refused);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(Message(status), HasSubstr("inline"));
+  begin.mutable_extent()->mutable_gpu_handle();
+  ASSERT_TRUE(harness.client->Call("KvStore/BeginPut", begin, &refused).ok());
+  begin.mutable_blocks(0)->mutable_ref()->mutable_key()->set_opaque("c");
+  refused.Clear();
+  ASSERT_TRUE(harness.client->Call("KvStore/BeginPut", begin, &refused).ok());
+  EXPECT_EQ(refused.leases(0).status().code(), 9u) << "no tier reaches device memory";
+  EXPECT_THAT(refused.leases(0).status().message(), HasSubstr("device memory"));
 
   v1::CommitPutRequest commit;
   commit.set_session(session.token);

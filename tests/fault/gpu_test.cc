@@ -175,9 +175,14 @@ TEST_F(GpuDaemon, AWorkerPutsFromAndGetsToItsOwnMemory) {
   auto session = client_->OpenSession("worker");
   ASSERT_TRUE(session.ok());
   firnkv::PutItem item{.key = firnkv::BlockKey::Opaque("a worker's block"), .tokens = model_.tokens};
-  auto leases = (*session)->BeginPut(ns_, std::span(&item, 1), {}, 1000);
+  auto leases = (*session)->BeginPutFromDevice(ns_, std::span(&item, 1), {}, 1000);
   ASSERT_TRUE(leases.ok() && leases->front().status.ok());
   uint64_t lease = leases->front().lease;
+  const firnkv::SourceParts parts = {.k = std::span(before).first(before.size() / 2),
+                                     .v = std::span(before).last(before.size() / 2)};
+  auto streamed = (*session)->Fill(ns_, std::span(&lease, 1), std::span(&parts, 1));
+  ASSERT_TRUE(streamed.ok()) << streamed.status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(streamed->front())) << streamed->front();
   firnkv::DeviceRows without = rows_with(false), with = rows_with(true);
   auto refused = (*session)->FillFromDevice(std::span(&lease, 1), std::span(&without, 1));
   ASSERT_TRUE(refused.ok());

@@ -146,7 +146,7 @@ absl::Status GpuTier::AuditForTest() const {
   return pool->extents.Audit();
 }
 
-absl::StatusOr<std::unique_ptr<Draft>> GpuTier::ReserveImpl(const RecordLayout& layout) {
+absl::StatusOr<std::shared_ptr<GpuTier::Record>> GpuTier::TakeRecord(const RecordLayout& layout) const {
   if (shut_down_) return FailedPrecondition("{} is shut down", name());
   uint64_t limit = 0;
   std::shared_ptr<Pool> pool;
@@ -172,6 +172,16 @@ absl::StatusOr<std::unique_ptr<Draft>> GpuTier::ReserveImpl(const RecordLayout& 
                              usage.capacity_bytes - std::min(usage.capacity_bytes, usage.used_bytes),
                              usage.capacity_bytes, pool->extents.largest_free_bytes());
   }
+  return record;
+}
+
+absl::StatusOr<std::unique_ptr<Draft>> GpuTier::ReserveForImportImpl(const RecordLayout& layout) {
+  FIRN_ASSIGN_OR_RETURN(auto record, TakeRecord(layout));
+  return std::make_unique<GpuDraft>(std::move(record), nullptr, nullptr, layout);
+}
+
+absl::StatusOr<std::unique_ptr<Draft>> GpuTier::ReserveImpl(const RecordLayout& layout) {
+  FIRN_ASSIGN_OR_RETURN(auto record, TakeRecord(layout));
   auto staged_or = put_staging_->Reserve(layout, 0);
   if (absl::IsResourceExhausted(staged_or.status())) {
     // The pool has room: moving blocks out of it would not help. Drafts that end give staging back.

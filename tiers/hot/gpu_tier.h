@@ -59,6 +59,8 @@ class GpuTier final : public Tier, private TierRecoder, private DeviceMover {
 
   GpuLink::Stats LinkStats() const { return link_->GetStats(); }
   uint64_t staging_bytes() const { return options_.staging_bytes; }
+  // Of it, what drafts hold now.
+  uint64_t put_staging_bytes() const { return put_staging_->Usage().used_bytes; }
 
   absl::Status SetCapacity(uint64_t bytes) override;
   bool persistent() const override { return false; }
@@ -72,6 +74,7 @@ class GpuTier final : public Tier, private TierRecoder, private DeviceMover {
 
  protected:
   absl::StatusOr<std::unique_ptr<Draft>> ReserveImpl(const RecordLayout& layout) override;
+  absl::StatusOr<std::unique_ptr<Draft>> ReserveForImportImpl(const RecordLayout& layout) override;
   void FillImpl(Draft* draft, const EncodedBlock& source) const override;
   void CommitImpl(std::unique_ptr<Draft> draft, std::shared_ptr<const RecordHeader> header,
                   const CommitOptions& options, CommitDone done) override;
@@ -97,6 +100,8 @@ class GpuTier final : public Tier, private TierRecoder, private DeviceMover {
   absl::StatusOr<EncodedBlock> Stage(const EncodedBlock& block);
   absl::StatusOr<EncodedBlock> StageDecoded(const EncodedBlock& block, const ArtifactSource& artifacts);
   std::shared_ptr<Pool> CurrentPool() const;
+  // A record with extents of the pool for every run.
+  absl::StatusOr<std::shared_ptr<Record>> TakeRecord(const RecordLayout& layout) const;
   void OnUp(uint64_t epoch, const gpu::Ready& ready);
   void OnDown(uint64_t epoch, const absl::Status& why);
 

@@ -94,16 +94,19 @@ class GpuTier::GpuCopy final : public Copy {
   mutable std::atomic<bool> forgotten_{false};  // Not part of what the copy is: the index's view of it.
 };
 
-// A draft's extents, and the host memory that it is filled in.
+// A draft's extents, and the host memory that it is filled in: none where it is filled from device memory.
 class GpuTier::GpuDraft final : public Draft {
  public:
   GpuDraft(std::shared_ptr<Record> r, std::shared_ptr<Arena> staging, ArenaRecord* staged, const RecordLayout& layout)
       : record(std::move(r)), staging_(std::move(staging)), staged_(staged) {
     layout_ = layout;
+    if (staged_ == nullptr) return;
     Arena::PieceBytes pieces = staging_->Bytes(*staged_, staged_->pieces());
     for (uint32_t i = 0; i < kRunIds; ++i) runs_[i] = std::move(pieces[i]);
   }
-  ~GpuDraft() override { staging_->Abort(staged_); }
+  ~GpuDraft() override {
+    if (staged_ != nullptr) staging_->Abort(staged_);
+  }
 
   const std::shared_ptr<Record> record;
   EncodedBlock source;  // Where it is filled from memory that the child has mapped.

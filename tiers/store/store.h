@@ -90,6 +90,12 @@ struct PutSpec {
   // Of each token, finite and not negative, or empty; the plan's important_fraction says what it is for. Only the order
   // counts. A block that is there already keeps what it has.
   std::vector<float> token_importance = {};
+  // InFlightPut::FillFromDevice fills it, and nothing else: it takes no host memory, runs() are empty. BeginPut gives
+  // FailedPrecondition where no tier can reach such memory now and store the values as they are.
+  bool from_device = false;
+  // Puts that wait for room get it by turns, lowest first. Those of one call have the same one, so that a call that has
+  // begun some of its puts is not kept from the rest by what came later, which waits for the room that they hold.
+  uint64_t turn = 0;  // From Store::NewTurn(); 0: one of its own.
 };
 
 struct PutResult {
@@ -232,7 +238,10 @@ class Store : public ColdEvents {
   // of the same block is in flight (they may wait for it with Lookup, or count it as success); ResourceExhausted when
   // no room can be made at once; FailedPrecondition when the block there has another number of tokens.
   virtual absl::StatusOr<std::unique_ptr<InFlightPut>> BeginPut(const PutSpec& spec) = 0;
-  // As BeginPut, but when the hot tier has no room, waits until `deadline_ns` for room to be made by demotion.
+  // Higher than all before.
+  virtual uint64_t NewTurn() = 0;
+  // As BeginPut, but where there is no room, waits for it until `deadline_ns`: for demotion to make it, or for other
+  // puts to give it back.
   virtual void BeginPutWhenRoom(const PutSpec& spec, int64_t deadline_ns,
                                 absl::AnyInvocable<void(absl::StatusOr<std::unique_ptr<InFlightPut>>)> done) = 0;
   virtual void CommitPut(std::unique_ptr<InFlightPut> put,

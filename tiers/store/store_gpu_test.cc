@@ -407,6 +407,47 @@ TEST(StoreOnGpu, AnImportOutlivesThePutThatAskedForIt) {
   chain.harness->ExpectConsistent();
 }
 
+// More than staging has room for: what comes from device memory takes none of it.
+TEST(StoreOnGpu, PutsFromDeviceMemoryTakeNoHostMemory) {
+  GpuChain chain;
+  WorkerCache cache;
+  DeviceRows rows = cache.Rows(3, true);
+  cache.Fill(rows, 1);
+  cache.Signal();
+  PutSpec spec = chain.harness->Spec(1);
+  spec.from_device = true;
+  auto put = chain.harness->store->BeginPut(spec);
+  ASSERT_TRUE(put.ok()) << put.status();
+  for (const MutableRunBytes& run : (*put)->runs()) EXPECT_EQ(run.size(), 0u);
+  EXPECT_GT(chain.gpu->Usage().draft_bytes, 0u);
+  EXPECT_EQ(chain.gpu->put_staging_bytes(), 0u);
+  ASSERT_TRUE(FillFrom(chain, **put, rows).ok());
+  auto stored =
+      chain.Await<PutResult>([&](auto done) { chain.harness->store->CommitPut(*std::move(put), std::move(done)); });
+  ASSERT_TRUE(stored.ok()) << stored.status();
+  EXPECT_EQ(chain.harness->RelativeError(*chain.Get(1), 1), 0.0);
+
+  spec.address.key = TestKey(2);
+  put = chain.harness->store->BeginPut(spec);
+  ASSERT_TRUE(put.ok()) << put.status();
+  stored =
+      chain.Await<PutResult>([&](auto done) { chain.harness->store->CommitPut(*std::move(put), std::move(done)); });
+  EXPECT_EQ(stored.status().code(), absl::StatusCode::kFailedPrecondition) << stored.status();
+  EXPECT_TRUE(absl::IsNotFound(chain.Get(2).status()));
+  chain.harness->ExpectConsistent();
+  EXPECT_EQ(chain.gpu->Usage().draft_bytes, 0u);
+}
+
+TEST(StoreOnGpu, PutsFromDeviceMemoryNeedATierThatReachesIt) {
+  GpuChain chain({}, {}, 0);
+  PutSpec spec = chain.harness->Spec(1);
+  spec.from_device = true;
+  auto put = chain.harness->store->BeginPut(spec);
+  EXPECT_EQ(put.status().code(), absl::StatusCode::kFailedPrecondition) << put.status();
+  ASSERT_TRUE(chain.Put(1).ok()) << "and the place in line is free again";
+  chain.harness->ExpectConsistent();
+}
+
 TEST(StoreOnGpu, WithoutAChildBlocksEnterTheNextTier) {
   GpuChain chain({}, {}, 0);  // No pool at all.
   auto put = chain.Put(1);

@@ -145,6 +145,7 @@ class StoreImpl final : public Store, public PolicyView {
   void CloseSession(SessionId session) override;
 
   absl::StatusOr<std::unique_ptr<InFlightPut>> BeginPut(const PutSpec& spec) override;
+  uint64_t NewTurn() override { return ++last_turn_; }
   void BeginPutWhenRoom(const PutSpec& spec, int64_t deadline_ns,
                         absl::AnyInvocable<void(absl::StatusOr<std::unique_ptr<InFlightPut>>)> done) override;
   void EnsureDurable(const BlockAddress& address, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) override;
@@ -227,7 +228,7 @@ class StoreImpl final : public Store, public PolicyView {
     std::vector<EntryName> followers = {};  // Blocks that name it as their parent and were committed before it.
   };
   struct RoomWaiter {
-    PutSpec spec;
+    PutSpec spec;  // With its turn.
     uint64_t bytes = 0;
     int64_t deadline_ns = 0;
     absl::AnyInvocable<void(absl::StatusOr<std::unique_ptr<InFlightPut>>)> done;
@@ -356,6 +357,7 @@ class StoreImpl final : public Store, public PolicyView {
   // Tries the puts that wait for room, in order, on the executor: never inside the call that made the room.
   void ScheduleRoomWaitersLocked();
   void ServeRoomWaiters();
+  void WaitForRoomLocked(RoomWaiter waiter, bool before_its_equals);
 
   // --- store_device.cc
   void ImportPut(class InFlightPutImpl* put, const DeviceRows& rows, absl::AnyInvocable<void(absl::Status)> done);
@@ -563,8 +565,9 @@ class StoreImpl final : public Store, public PolicyView {
   uint64_t artifact_bytes_arriving_ = 0;  // Of artifacts that are being written, and known once they are.
   absl::flat_hash_map<SessionId, Session> sessions_;
   absl::flat_hash_map<EntryName, PutInFlight> puts_;
-  std::deque<RoomWaiter> room_waiters_;
-  std::vector<Task> commit_waiters_;  // Filled puts whose codes found no room in the first tier.
+  std::deque<RoomWaiter> room_waiters_;  // By turns, lowest first.
+  uint64_t served_turn_ = 0;             // Of the one that is being tried, which is not among them; 0: none.
+  std::vector<Task> commit_waiters_;     // Filled puts whose codes found no room in the first tier.
   std::map<std::pair<EntryId, uint16_t>, std::shared_ptr<ReadFlight>> flights_;  // Cold reads, by entry and runs.
   absl::flat_hash_set<const Copy*> healing_;                                     // Held by their heals.
   ScrubState scrub_;
@@ -576,6 +579,7 @@ class StoreImpl final : public Store, public PolicyView {
   std::deque<QueuedFact> fact_queue_;
   bool handing_over_fact_ = false;  // By one thread at a time: the writer gets facts in the order of the queue.
   StoreStats totals_;               // The store-wide counters; `tiers` stays empty.
+  std::atomic<uint64_t> last_turn_{0};
   uint64_t last_generation_ = 0;
   SessionId last_session_ = 0;
   uint64_t moves_in_flight_ = 0;
@@ -583,7 +587,8 @@ class StoreImpl final : public Store, public PolicyView {
   uint64_t pins_ = 0;
   bool pumping_ = false;
   bool pump_again_ = false;
-  bool room_service_posted_ = false;
+  bool room_service_posted_ = false;  // Until it has ended.
+  bool room_service_again_ = false;
   bool draining_ = false;  // No new puts; what is there is being saved.
   bool stopping_ = false;
 };

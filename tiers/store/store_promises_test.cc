@@ -104,6 +104,46 @@ TEST(StorePromises, ARefiningPutOutlastsAPromotionUnderWay) {
   h.ExpectConsistent();
 }
 
+// Calls that each begin several puts, at the same time: whoever has waited longest gets all of them, so that no two
+// hold what the other waits for.
+TEST(StorePromises, RoomIsGivenByTurns) {
+  StoreHarness h({.hot_bytes = 4 * kTestBlockBytes});
+  using Begun = absl::StatusOr<std::unique_ptr<InFlightPut>>;
+  std::map<uint64_t, Begun> begun;
+  auto begin = [&](uint64_t key, uint64_t turn) {
+    PutSpec spec = h.Spec(key);
+    spec.turn = turn;
+    h.store->BeginPutWhenRoom(spec, h.clock.NowNs() + 1'000'000'000,
+                              [&, key](Begun put) { begun.emplace(key, std::move(put)); });
+  };
+  std::array<uint64_t, 5> turns{};
+  for (uint64_t& turn : turns) turn = h.store->NewTurn();
+  for (uint64_t key : {10, 20, 11, 21}) begin(key, turns[key / 10]);
+  ASSERT_EQ(begun.size(), 4u);
+  for (const auto& [key, put] : begun) ASSERT_TRUE(put.ok()) << key << Message(put.status());
+  for (uint64_t key : {40, 30, 41, 31}) begin(key, turns[key / 10]);
+  begin(12, turns[1]);  // Before those who have waited longer and hold nothing.
+  begin(50, 0);
+  h.Settle();
+  ASSERT_EQ(begun.size(), 4u);
+  for (uint64_t key : {20, 21}) begun.erase(key);
+  h.Settle();
+  EXPECT_TRUE(begun.contains(12));
+  EXPECT_TRUE(begun.contains(30));
+  EXPECT_EQ(begun.size(), 4u);
+  for (uint64_t key : {10, 11, 12}) begun.erase(key);
+  h.Settle();
+  for (uint64_t key : {30, 31, 40, 41}) EXPECT_TRUE(begun.contains(key) && begun.at(key).ok()) << key;
+  EXPECT_EQ(begun.size(), 4u);
+  h.clock.AdvanceMs(2000);
+  h.store->Tick();
+  h.Settle();
+  ASSERT_TRUE(begun.contains(50)) << "its time was up";
+  EXPECT_EQ(begun.at(50).status().code(), absl::StatusCode::kResourceExhausted);
+  begun.clear();
+  h.ExpectConsistent();
+}
+
 TEST(StorePromises, APinThatComesDuringADemotionThatFailsHolds) {
   StoreHarness h;
   SessionId session = h.store->OpenSession("tenant");

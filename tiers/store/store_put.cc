@@ -149,16 +149,20 @@ std::optional<uint8_t> StoreImpl::EntryTier(uint64_t bytes, size_t first) const 
 
 absl::Status StoreImpl::TakeEntryRoom(InFlightPutImpl* put) {
   const RecordHeader& header = put->plan().header;
+  const bool from_device = put->spec().from_device;
   uint64_t bytes = put->plan().layout.TotalBytes();
-  absl::Status refused = Unavailable("no tier takes a block of {} bytes now", bytes);
+  absl::Status refused = from_device ? FailedPrecondition("no tier takes values from device memory, as they are, now")
+                                     : Unavailable("no tier takes a block of {} bytes now", bytes);
   for (auto tier = EntryTier(bytes, 0); tier.has_value(); tier = EntryTier(bytes, *tier + size_t{1})) {
     const TierConfig& config = options_.tiers[*tier];
+    bool as_they_are = config.precision.AtLeast(SourceClass(header.dtype, header.shape));
+    if (from_device && (!as_they_are || config.tier->device_mover() == nullptr)) continue;
     put->set_tier(*tier);
-    if (!config.precision.AtLeast(SourceClass(header.dtype, header.shape))) {
+    if (!as_they_are) {
       put->Stage();
       return absl::OkStatus();
     }
-    auto draft = config.tier->Reserve(LayoutOf(header));
+    auto draft = from_device ? config.tier->ReserveForImport(LayoutOf(header)) : config.tier->Reserve(LayoutOf(header));
     if (draft.ok()) {
       put->draft() = *std::move(draft);
       return absl::OkStatus();
@@ -172,30 +176,39 @@ absl::Status StoreImpl::TakeEntryRoom(InFlightPutImpl* put) {
 
 void StoreImpl::BeginPutWhenRoom(const PutSpec& spec, int64_t deadline_ns,
                                  absl::AnyInvocable<void(absl::StatusOr<std::unique_ptr<InFlightPut>>)> done) {
-  bool others_wait = false;
+  RoomWaiter waiter{spec, 0, deadline_ns, std::move(done)};
+  if (waiter.spec.turn == 0) waiter.spec.turn = NewTurn();
+  const uint64_t turn = waiter.spec.turn;
+  bool others_first = false;
   {
     std::lock_guard lock(mu_);
-    others_wait = !room_waiters_.empty();
+    others_first = (!room_waiters_.empty() && room_waiters_.front().spec.turn < turn) ||
+                   (served_turn_ != 0 && served_turn_ < turn);
   }
-  if (!others_wait) {
-    auto put = BeginPut(spec);
-    if (put.status().code() != absl::StatusCode::kResourceExhausted) return done(std::move(put));
-    if (deadline_ns != 0 && options_.clock->NowNs() >= deadline_ns) return done(std::move(put));
+  if (!others_first) {
+    auto put = BeginPut(waiter.spec);
+    if (put.status().code() != absl::StatusCode::kResourceExhausted) return waiter.done(std::move(put));
+    if (deadline_ns != 0 && options_.clock->NowNs() >= deadline_ns) return waiter.done(std::move(put));
   }
   {
     std::lock_guard lock(mu_);
     absl::Status checked = CheckPutLocked(spec);
-    if (checked.ok()) {
-      const NamespaceFacts& facts = namespaces_[spec.address.ns].facts;
-      uint64_t bytes = facts.Shape(spec.tokens).values() * DTypeBytes(facts.dtype);
-      room_waiters_.push_back({spec, bytes, deadline_ns, std::move(done)});
-    }
     if (!checked.ok()) {
-      options_.executor->Post([checked, done = std::move(done)]() mutable { done(checked); });
+      options_.executor->Post([checked, done = std::move(waiter.done)]() mutable { done(checked); });
       return;
     }
+    const NamespaceFacts& facts = namespaces_[spec.address.ns].facts;
+    waiter.bytes = facts.Shape(spec.tokens).values() * DTypeBytes(facts.dtype);
+    WaitForRoomLocked(std::move(waiter), false);
   }
   Pump();
+}
+
+void StoreImpl::WaitForRoomLocked(RoomWaiter waiter, bool before_its_equals) {
+  auto at = std::find_if(room_waiters_.begin(), room_waiters_.end(), [&](const RoomWaiter& other) {
+    return other.spec.turn > waiter.spec.turn || (before_its_equals && other.spec.turn == waiter.spec.turn);
+  });
+  room_waiters_.insert(at, std::move(waiter));
 }
 
 void StoreImpl::ServeRoomWaiters() {
@@ -213,16 +226,18 @@ void StoreImpl::ServeRoomWaiters() {
       if (room_waiters_.empty()) return;
       waiter = std::move(room_waiters_.front());
       room_waiters_.pop_front();
+      served_turn_ = waiter.spec.turn;
     }
     auto put = BeginPut(waiter.spec);
     bool late = waiter.deadline_ns != 0 && options_.clock->NowNs() >= waiter.deadline_ns;
-    if (put.status().code() == absl::StatusCode::kResourceExhausted && !late) {
+    bool waits = put.status().code() == absl::StatusCode::kResourceExhausted && !late;
+    {
       std::lock_guard lock(mu_);
-      if (!stopping_) {
-        room_waiters_.push_front(std::move(waiter));
-        return;
-      }
+      served_turn_ = 0;
+      waits = waits && !stopping_;
+      if (waits) WaitForRoomLocked(std::move(waiter), true);
     }
+    if (waits) return;
     options_.executor->Post([put = std::move(put), done = std::move(waiter.done)]() mutable { done(std::move(put)); });
   }
 }
@@ -244,14 +259,16 @@ void StoreImpl::AbortPut(const EntryName& name) {
 void StoreImpl::ScheduleRoomWaitersLocked() {
   bool anybody = !room_waiters_.empty() || !commit_waiters_.empty() ||
                  std::any_of(tiers_.begin(), tiers_.end(), [](const auto& t) { return !t.waiting_moves.empty(); });
-  if (!anybody || room_service_posted_) return;
-  room_service_posted_ = true;
+  if (!anybody) return;
+  if (std::exchange(room_service_posted_, true)) {
+    room_service_again_ = true;  // It may have passed what can be served now.
+    return;
+  }
   options_.executor->Post([this] {
-    {
-      std::lock_guard lock(mu_);
-      room_service_posted_ = false;
-    }
     ServeRoomWaiters();
+    std::lock_guard lock(mu_);
+    room_service_posted_ = false;
+    if (std::exchange(room_service_again_, false)) ScheduleRoomWaitersLocked();
   });
 }
 
@@ -275,6 +292,9 @@ void StoreImpl::CommitPut(std::unique_ptr<InFlightPut> put, absl::AnyInvocable<v
       }
       std::unique_ptr<Draft> draft = std::move(put->draft());
       return CommitEntry(std::move(put), std::move(draft), std::move(imported), true, std::move(done));
+    }
+    if (put->spec().from_device) {
+      return FailPut(FailedPrecondition("the put has not been filled from device memory"), std::move(done));
     }
     auto header = std::make_shared<RecordHeader>(put->plan().header);
     EncodedBlock view = put->View(header);

@@ -104,6 +104,16 @@ const std::string& Session::id() const { return impl_->id(); }
 
 absl::StatusOr<std::vector<Lease>> Session::BeginPut(const Namespace& ns, std::span<const PutItem> items,
                                                      const PutOptions& options, uint64_t wait_ms) {
+  return Begin(ns, items, options, wait_ms, false);
+}
+
+absl::StatusOr<std::vector<Lease>> Session::BeginPutFromDevice(const Namespace& ns, std::span<const PutItem> items,
+                                                               const PutOptions& options, uint64_t wait_ms) {
+  return Begin(ns, items, options, wait_ms, true);
+}
+
+absl::StatusOr<std::vector<Lease>> Session::Begin(const Namespace& ns, std::span<const PutItem> items,
+                                                  const PutOptions& options, uint64_t wait_ms, bool from_device) {
   if (items.empty()) return std::vector<Lease>();
   Transport* transport = impl_->transport.get();
   auto deadline = DeadlineAfter(options.deadline_ms, transport->options().data_deadline_ms);
@@ -112,6 +122,7 @@ absl::StatusOr<std::vector<Lease>> Session::BeginPut(const Namespace& ns, std::s
   request.set_namespace_fingerprint(Bytes(ns.fingerprint));
   request.set_session(id());
   request.set_wait_ms(wait_ms);
+  if (from_device) request.mutable_extent()->mutable_gpu_handle();
   std::vector<Lease> leases(items.size());
   std::vector<size_t> asked;
   for (size_t i = 0; i < items.size(); ++i) {

@@ -38,6 +38,9 @@ class Session {
   // room.
   absl::StatusOr<std::vector<Lease>> BeginPut(const Namespace& ns, std::span<const PutItem> items,
                                               const PutOptions& options, uint64_t wait_ms);
+  // The same for blocks that FillFromDevice fills, and nothing else: they take no host memory of the daemon's.
+  absl::StatusOr<std::vector<Lease>> BeginPutFromDevice(const Namespace& ns, std::span<const PutItem> items,
+                                                        const PutOptions& options, uint64_t wait_ms);
   // Fills leases over the inline path; one status a lease.
   absl::StatusOr<std::vector<absl::Status>> Fill(const Namespace& ns, std::span<const uint64_t> leases,
                                                  std::span<const SourceParts> parts, const PutOptions& options = {});
@@ -52,6 +55,8 @@ class Session {
 
  private:
   friend class Client;
+  absl::StatusOr<std::vector<Lease>> Begin(const Namespace& ns, std::span<const PutItem> items,
+                                           const PutOptions& options, uint64_t wait_ms, bool from_device);
   explicit Session(std::shared_ptr<Impl> impl);
   std::shared_ptr<Impl> impl_;
 };
