@@ -2,8 +2,11 @@
 // and one for values, a producer that writes blocks, and a loop that gives them to the store, loses them, and gets them
 // back into other pages, as a decode loop does whose sequences come and go.
 //
-//   gpu_worker --socket /run/firnkv/firnd.sock [--rounds 100] [--blocks 8] [--delay-us 0] [--layers 32] [--heads 8]
+//   gpu_worker --socket /run/firnkv/firnd.sock [--rounds 100] [--seconds 0] [--blocks 8] [--delay-us 0] [--layers 32]
+//              [--heads 8] [--go FILE]
 //
+// Ends after so many rounds, or after so many seconds where those are not 0. With --go, it prints `ready` once it has
+// all that it needs and begins when FILE is there, so that several workers begin together.
 // Every value that comes back is compared with what was produced. Exit code 1: something was wrong.
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
@@ -28,6 +31,8 @@ constexpr uint32_t kWidth = 128, kPageTokens = 16, kBlockTokens = 64, kPagesABlo
 struct Options {
   std::string socket = "/run/firnkv/firnd.sock";
   uint32_t rounds = 100, blocks = 8, layers = 32, heads = 8;
+  uint32_t seconds = 0;
+  std::string go;
   uint32_t delay_us = 0;  // How long the producer takes before it writes.
 };
 
@@ -266,7 +271,14 @@ int Run(const Options& options) {
   Check(session.status(), "open a session");
   Worker worker(options);
   Totals totals;
-  for (uint32_t round = 0; round < options.rounds; ++round) {
+  if (!options.go.empty()) {
+    std::puts("ready");
+    std::fflush(stdout);
+    while (access(options.go.c_str(), F_OK) != 0) usleep(1000);
+  }
+  const double begin = Seconds();
+  for (uint32_t round = 0; options.seconds > 0 ? Seconds() - begin < options.seconds : round < options.rounds;
+       ++round) {
     uint64_t first = uint64_t{round} * options.blocks;
     PutBlocks(worker, **session, *ns, options, first, &totals);
     GetBlocks(worker, **client, *ns, options, first, &totals);
@@ -274,14 +286,15 @@ int Run(const Options& options) {
     if (round >= 4 && round % 4 == 0)
       GetBlocks(worker, **client, *ns, options, first / 2 / options.blocks * options.blocks, &totals);
   }
+  const double took = Seconds() - begin;
   double gb = static_cast<double>(worker.block_bytes()) / 1e9;
   std::printf(
       "worker blocks of %.2f MB: put %llu at %.2f GB/s, got %llu at %.2f GB/s (%llu exact), missed %llu, wrong %llu, "
-      "worst error %.3f\n",
+      "worst error %.3f, in %.2f s\n",
       gb * 1e3, static_cast<unsigned long long>(totals.put), static_cast<double>(totals.put) * gb / totals.put_s,
       static_cast<unsigned long long>(totals.got), static_cast<double>(totals.got + totals.missed) * gb / totals.get_s,
       static_cast<unsigned long long>(totals.exact), static_cast<unsigned long long>(totals.missed),
-      static_cast<unsigned long long>(totals.wrong), totals.worst);
+      static_cast<unsigned long long>(totals.wrong), totals.worst, took);
   return totals.wrong == 0 && totals.got > 0 ? 0 : 1;
 }
 
@@ -293,6 +306,8 @@ int main(int argc, char** argv) {
     std::string name = argv[i];
     auto number = static_cast<uint32_t>(std::strtoul(argv[i + 1], nullptr, 10));
     if (name == "--socket") options.socket = argv[i + 1];
+    if (name == "--go") options.go = argv[i + 1];
+    if (name == "--seconds") options.seconds = number;
     if (name == "--rounds") options.rounds = number;
     if (name == "--blocks") options.blocks = std::max(1u, number);
     if (name == "--layers") options.layers = std::max(1u, number);
