@@ -92,6 +92,12 @@ absl::StatusOr<EncodePlan> PlanIdentity(const Identity& identity, DType dtype, c
 // scale, is NaN or Inf. One pass over the bytes.
 void SealSource(RecordHeader* header, const std::array<RunBytes, kRunIds>& runs);
 
+// Gives a record that was coded elsewhere another identity: verifies `runs` by the checks that `header` has, which were
+// made under the identity `theirs`, and makes them anew under the header's own; kNonFinite is as SealSource sets it for
+// the parts that are as they were put. DataLoss, naming the runs, where bytes do not check. Three passes over the
+// bytes.
+absl::Status AdoptRecord(const Identity& theirs, RecordHeader* header, const std::array<RunBytes, kRunIds>& runs);
+
 // Plans the re-quantization of `source` to `spec`. If the source is already nested with the same coding, its runs are
 // simply narrowed (see CanNarrow); otherwise it is decoded at its finest class first. A block flagged kNonFinite is
 // planned as identity.

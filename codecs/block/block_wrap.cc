@@ -82,13 +82,32 @@ absl::StatusOr<EncodePlan> PlanIdentity(const Identity& identity, DType dtype, c
 
 void SealSource(RecordHeader* header, const std::array<RunBytes, kRunIds>& runs) {
   std::array<std::optional<SpecialScan>, kRunIds> scans;
-  for (uint32_t i = 0; i < kRunIds; ++i) scans[i] = ScanOf(header->dtype, RunKindOf(i));
+  for (uint32_t i = 0; i < kRunIds; ++i) {
+    bool as_put = header->CodingOf(RunPartOf(i)).codec == CodecId::kIdentity;
+    if (as_put) scans[i] = ScanOf(header->dtype, RunKindOf(i));
+  }
   ComputeChecks(header, header->encoded, runs, [&scans](uint32_t run, ByteSpan stretch) {
     if (scans[run].has_value()) scans[run]->Feed(stretch);
   });
   for (const std::optional<SpecialScan>& scan : scans) {
     if (scan.has_value() && scan->found()) header->flags |= RecordHeader::kNonFinite;
   }
+}
+
+absl::Status AdoptRecord(const Identity& theirs, RecordHeader* header, const std::array<RunBytes, kRunIds>& runs) {
+  auto given = std::make_shared<RecordHeader>(*header);
+  given->identity = theirs;
+  EncodedBlock block;
+  block.present = header->encoded;
+  block.runs = runs;
+  block.header = std::move(given);
+  RunMask damaged = header->encoded - IntactRuns(block);
+  if (!damaged.Empty()) {
+    return DataLoss("runs {:#x} of a packed record do not match the checks in its header", damaged.bits());
+  }
+  header->flags &= static_cast<uint16_t>(~RecordHeader::kNonFinite);
+  SealSource(header, runs);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<EncodedBlock> WrapRaw(const Identity& identity, DType dtype, const BlockShape& shape, ByteSpan k,

@@ -2,7 +2,8 @@
 // degradations and deletions, several under way at once. What must survive: every byte that is served, and whenever
 // nothing is under way, every extent of the pool and every counter equal to a recount; after a clear, nothing is held.
 //
-// FIRN_GPU_STORE_MOVES: how many moves, not counting those that found nothing to do; FIRN_GPU_STORE_SEED: repeats a run.
+// FIRN_GPU_STORE_MOVES: how many moves, not counting those that found nothing to do; FIRN_GPU_STORE_SEED: repeats a
+// run.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -295,7 +296,8 @@ TEST_P(GpuMovesTest, RandomMovesLeaveEveryByteAndEveryCountRight) {
 }
 
 TEST_P(GpuMovesTest, RandomMovesWhileChildrenAreKilled) {
-  const uint64_t moves = FromEnvironment("FIRN_GPU_STORE_MOVES", kMoves) / 4, kills = std::max<uint64_t>(4, moves / 1000);
+  const uint64_t moves = FromEnvironment("FIRN_GPU_STORE_MOVES", kMoves) / 4,
+                 kills = std::max<uint64_t>(4, moves / 1000);
   Run(moves, kills);
   EXPECT_GE(gpu_->LinkStats().deaths, kills);
 }

@@ -41,6 +41,22 @@ absl::StatusOr<PayloadPlan> PlanPayload(const NamespaceFacts& facts, uint32_t to
   return plan;
 }
 
+PayloadPlan PlanPackedPayload(const RecordHeader& header) {
+  PayloadPlan plan;
+  plan.dtype = header.dtype;
+  plan.shape = header.shape;
+  plan.packed = true;
+  plan.run_bytes = LayoutOf(header).run_bytes;
+  return plan;
+}
+
+uint64_t PayloadPlan::CanonicalBytes() const {
+  uint64_t total = 0;
+  for (uint64_t bytes : part_bytes) total += bytes;
+  for (uint64_t bytes : run_bytes) total += bytes;
+  return total;
+}
+
 PayloadSink::PayloadSink(PayloadPlan plan, const MutableRuns& runs) : plan_(std::move(plan)), runs_(runs) {
   uint64_t start = 0;
   auto add = [&](uint64_t bytes, MutableRunBytes target) {
@@ -48,6 +64,10 @@ PayloadSink::PayloadSink(PayloadPlan plan, const MutableRuns& runs) : plan_(std:
     parts_.push_back({.start = start, .bytes = bytes, .target = std::move(target)});
     start += bytes;
   };
+  if (plan_.packed) {
+    for (uint32_t run = 0; run < kRunIds; ++run) add(plan_.run_bytes[run], runs[run]);
+    return;
+  }
   if (plan_.layout.has_value()) {
     staging_.resize(plan_.layout_bytes);
     add(plan_.layout_bytes, MutableRunBytes(MutableByteSpan(staging_)));

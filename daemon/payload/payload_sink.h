@@ -1,6 +1,7 @@
 // Where the payload of a put goes: chunk by chunk from a message's slices into the runs of a put in flight.
 //
-// The payload is one linear space, K values | V values | K scales | V scales (proto/firn/v1/kv.proto). Bytes of one
+// The payload is one linear space, K values | V values | K scales | V scales (proto/firn/v1/kv.proto), or the runs of a
+// record that comes coded. Bytes of one
 // part come in order; parts may interleave; a chunk may run over from one part into the next. With a caller's layout, K
 // and V share one part, which is staged and put in canonical order at the end. Threads: not safe. Ownership: borrows
 // the runs; they must live as long as the sink is written to. Errors: InvalidArgument naming the offset and what was
@@ -30,9 +31,14 @@ struct PayloadPlan {
   std::array<uint64_t, kPayloadParts> part_bytes{};  // Canonical: K values, V values, K scales, V scales.
   std::optional<CallerLayout> layout;
   uint64_t layout_bytes = 0;  // Of the caller's buffer, where there is a layout.
+  // Of a packed record, in place of all of these: its runs, in order.
+  bool packed = false;
+  std::array<uint64_t, kRunIds> run_bytes{};
 
-  uint64_t ValueBytes() const { return layout.has_value() ? layout_bytes : part_bytes[0] + part_bytes[1]; }
-  uint64_t TotalBytes() const { return ValueBytes() + part_bytes[2] + part_bytes[3]; }
+  uint64_t CanonicalBytes() const;
+  uint64_t TotalBytes() const {
+    return layout.has_value() ? layout_bytes + part_bytes[2] + part_bytes[3] : CanonicalBytes();
+  }
   // Memory beside the runs that a sink or a source needs.
   uint64_t StagingBytes() const { return layout.has_value() ? layout_bytes : 0; }
 };
@@ -41,6 +47,9 @@ struct PayloadPlan {
 // layout that does not hold the block.
 absl::StatusOr<PayloadPlan> PlanPayload(const NamespaceFacts& facts, uint32_t tokens,
                                         const std::optional<CallerLayout>& layout, uint64_t layout_bytes);
+
+// The payload of a record that comes coded: the runs of `header->encoded`, one after the other.
+PayloadPlan PlanPackedPayload(const RecordHeader& header);
 
 class PayloadSink {
  public:

@@ -35,6 +35,18 @@ class InFlightPutImpl final : public InFlightPut {
 
   EntryName name() const { return {spec_.address.ns, spec_.address.shard, spec_.address.key}; }
   const EncodePlan& plan() const { return plan_; }
+  // What it is filled with.
+  ClassPair offered() const {
+    return Coarser(SourceClass(plan_.header.dtype, plan_.header.shape), ClassOf(plan_.header, plan_.header.encoded));
+  }
+  // Completes a header of the plan by the bytes that it was filled with; DataLoss where a packed record's do not check.
+  absl::Status Seal(RecordHeader* header) const {
+    std::array<RunBytes, kRunIds> filled;
+    for (uint32_t run = 0; run < kRunIds; ++run) filled[run] = runs()[run];
+    if (spec_.packed != nullptr) return AdoptRecord(spec_.packed->identity, header, filled);
+    SealSource(header, filled);
+    return absl::OkStatus();
+  }
   const TokenRanks& ranks() const { return ranks_; }
   // It carries the generation of a coarser block that was there when it began.
   bool refines() const { return refines_; }

@@ -93,6 +93,12 @@ struct PutSpec {
   // InFlightPut::FillFromDevice fills it, and nothing else: it takes no host memory, runs() are empty. BeginPut gives
   // FailedPrecondition where no tier can reach such memory now and store the values as they are.
   bool from_device = false;
+  // Null: values as they are fill the put. Else its runs are those of a record that was coded elsewhere, and this is
+  // the header, which CheckHeader has passed: of the namespace's shape and values and this spec's first token,
+  // `encoded` naming the runs. Whatever its identity, parent and expiry, the block has those of this spec. CommitPut
+  // verifies the runs by its checks (DataLoss) and makes them anew. Refused by BeginPut, FailedPrecondition: below the
+  // namespace's floor or past its error limit, and an artifact that is not here.
+  std::shared_ptr<const RecordHeader> packed = nullptr;
   // Puts that wait for room get it by turns, lowest first. Those of one call have the same one, so that a call that has
   // begun some of its puts is not kept from the rest by what came later, which waits for the room that they hold.
   uint64_t turn = 0;  // From Store::NewTurn(); 0: one of its own.

@@ -353,6 +353,8 @@ class StoreImpl final : public Store, public PolicyView {
                   std::unique_ptr<Draft> filled, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);
   void MakeDurable(const EntryName& name, uint64_t generation, PutResult result,
                    absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);
+  absl::Status CheckPackedLocked(const PutSpec& spec) const;
+  absl::StatusOr<EncodePlan> PlanPut(const PutSpec& spec, const Identity& identity, const NamespaceFacts& facts) const;
   void WithdrawPutLocked(const EntryName& name);
   // Tries the puts that wait for room, in order, on the executor: never inside the call that made the room.
   void ScheduleRoomWaitersLocked();

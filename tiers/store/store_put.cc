@@ -7,6 +7,28 @@
 #include "tiers/store/in_flight_put.h"
 
 namespace firn {
+namespace {
+
+PrecisionClass Of(const ClassPair& pair, Part part) { return part == Part::kK ? pair.k : pair.v; }
+
+// As a demotion's errors are held against the limit: plain codes by their coarsest head, the others by their finest.
+absl::Status CheckPackedErrors(const RecordHeader& header, float limit) {
+  if (limit <= 0) return absl::OkStatus();
+  for (Part part : kParts) {
+    const bool codes = FamilyOf(header.CodingOf(part).codec) == CodecFamily::kCodes;
+    const PrecisionClass c = Of(codes ? ClassOf(header, header.encoded) : FinestOf(header, header.encoded), part);
+    const auto slot = PartErrors::SlotOf(c);
+    if (slot == nullptr) continue;
+    const float error = header.errors[static_cast<size_t>(part)].*slot;
+    if (error <= limit) continue;
+    return FailedPrecondition("{} of a packed record has an error of {} at {}; the namespace's limit is {}",
+                              part == Part::kK ? "K" : "V", error, PrecisionClassName(c), limit);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::Status StoreImpl::CheckPutLocked(const PutSpec& spec) const {
   FIRN_RETURN_IF_ERROR(CheckNamespaceLocked(spec.address.ns));
   const NamespaceFacts& facts = namespaces_[spec.address.ns].facts;
@@ -45,6 +67,49 @@ absl::Status StoreImpl::CheckTokensLocked(const PutSpec& spec) const {
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status StoreImpl::CheckPackedLocked(const PutSpec& spec) const {
+  const RecordHeader& header = *spec.packed;
+  const NamespaceState& ns = namespaces_[spec.address.ns];
+  if (spec.from_device) return InvalidArgument("a packed record does not come from device memory");
+  if (header.dtype != ns.facts.dtype || header.shape != ns.facts.Shape(spec.tokens)) {
+    return InvalidArgument(
+        "a packed record of {} tokens of {} was put; its shape or type is not that of {} tokens of "
+        "this namespace, whose values are {}",
+        header.shape.tokens, DTypeName(header.dtype), spec.tokens, DTypeName(ns.facts.dtype));
+  }
+  if (header.first_token != spec.first_token) {
+    return InvalidArgument("first_token = {}; the packed record's is {}", spec.first_token, header.first_token);
+  }
+  const ClassPair served = ClassOf(header, header.encoded);
+  if (served.Min() == PrecisionClass::kNone) {
+    return InvalidArgument("runs {:#x} of a packed record were put; they do not decode", header.encoded.bits());
+  }
+  for (Part part : kParts) {
+    if (header.shape.part(part).width == 0) continue;
+    const char* name = part == Part::kK ? "K" : "V";
+    const PrecisionClass has = Of(served, part), floor = Of(ns.plan.floor, part);
+    if (has < floor) {
+      return FailedPrecondition("{} of a packed record is {}; the namespace's floor is {}", name,
+                                PrecisionClassName(has), PrecisionClassName(floor));
+    }
+    const PartCoding& coding = header.CodingOf(part);
+    FIRN_ASSIGN_OR_RETURN(auto artifact, ArtifactFor(coding, EncodeSpec{}, artifacts_));
+    FIRN_RETURN_IF_ERROR(CheckArtifactFor(coding, header.shape.part(part), std::move(artifact)));
+  }
+  return CheckPackedErrors(header, ns.plan.max_relative_error);
+}
+
+absl::StatusOr<EncodePlan> StoreImpl::PlanPut(const PutSpec& spec, const Identity& identity,
+                                              const NamespaceFacts& facts) const {
+  if (spec.packed == nullptr) return PlanIdentity(identity, facts.dtype, facts.Shape(spec.tokens));
+  EncodePlan plan;
+  plan.header = *spec.packed;
+  plan.header.identity = identity;
+  plan.header.expires_unix_ms = 0;
+  plan.layout = LayoutOf(plan.header);
+  return plan;
 }
 
 void StoreImpl::EnsureDurable(const BlockAddress& address, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) {
@@ -88,7 +153,11 @@ absl::StatusOr<std::unique_ptr<InFlightPut>> StoreImpl::BeginPut(const PutSpec& 
     std::lock_guard lock(mu_);
     FIRN_RETURN_IF_ERROR(CheckPutLocked(spec));
     const NamespaceState& ns = namespaces_[name.ns];
-    BlockShape shape = ns.facts.Shape(spec.tokens);
+    ClassPair offered = SourceClass(ns.facts.dtype, ns.facts.Shape(spec.tokens));
+    if (spec.packed != nullptr) {
+      FIRN_RETURN_IF_ERROR(CheckPackedLocked(spec));
+      offered = Coarser(offered, ClassOf(*spec.packed, spec.packed->encoded));
+    }
     EntryId existing = table_.Find(name);
     if (existing != kNoEntry && ExpiredLocked(table_.entry(existing))) {
       ++totals_.expired;
@@ -96,7 +165,7 @@ absl::StatusOr<std::unique_ptr<InFlightPut>> StoreImpl::BeginPut(const PutSpec& 
       existing = kNoEntry;
     }
     FIRN_RETURN_IF_ERROR(CheckTokensLocked(spec));
-    if (existing != kNoEntry && ServesLocked(existing, SourceClass(ns.facts.dtype, shape))) {
+    if (existing != kNoEntry && ServesLocked(existing, offered)) {
       ++totals_.puts_existing;
       policy_->Access(table_.entry(existing).first_copy);
       UseInWindowLocked(existing);
@@ -107,8 +176,7 @@ absl::StatusOr<std::unique_ptr<InFlightPut>> StoreImpl::BeginPut(const PutSpec& 
     // good, so that what was durable stays durable until a finer copy takes its place there.
     uint64_t generation = existing != kNoEntry ? table_.entry(existing).generation : ++last_generation_;
     refines = existing != kNoEntry;
-    FIRN_ASSIGN_OR_RETURN(plan,
-                          PlanIdentity({ns.fingerprint, name.key, name.shard, generation}, ns.facts.dtype, shape));
+    FIRN_ASSIGN_OR_RETURN(plan, PlanPut(spec, {ns.fingerprint, name.key, name.shard, generation}, ns.facts));
     uint64_t bytes = plan.layout.TotalBytes();
     if (!EntryTier(bytes, 0).has_value()) {
       uint64_t largest = 0;
@@ -155,7 +223,7 @@ absl::Status StoreImpl::TakeEntryRoom(InFlightPutImpl* put) {
                                      : Unavailable("no tier takes a block of {} bytes now", bytes);
   for (auto tier = EntryTier(bytes, 0); tier.has_value(); tier = EntryTier(bytes, *tier + size_t{1})) {
     const TierConfig& config = options_.tiers[*tier];
-    bool as_they_are = config.precision.AtLeast(SourceClass(header.dtype, header.shape));
+    bool as_they_are = config.precision.AtLeast(put->offered());
     if (from_device && (!as_they_are || config.tier->device_mover() == nullptr)) continue;
     put->set_tier(*tier);
     if (!as_they_are) {
@@ -198,7 +266,8 @@ void StoreImpl::BeginPutWhenRoom(const PutSpec& spec, int64_t deadline_ns,
       return;
     }
     const NamespaceFacts& facts = namespaces_[spec.address.ns].facts;
-    waiter.bytes = facts.Shape(spec.tokens).values() * DTypeBytes(facts.dtype);
+    waiter.bytes = spec.packed != nullptr ? spec.packed->RunBytes(spec.packed->encoded)
+                                          : facts.Shape(spec.tokens).values() * DTypeBytes(facts.dtype);
     WaitForRoomLocked(std::move(waiter), false);
   }
   Pump();
@@ -297,8 +366,8 @@ void StoreImpl::CommitPut(std::unique_ptr<InFlightPut> put, absl::AnyInvocable<v
       return FailPut(FailedPrecondition("the put has not been filled from device memory"), std::move(done));
     }
     auto header = std::make_shared<RecordHeader>(put->plan().header);
-    EncodedBlock view = put->View(header);
-    SealSource(header.get(), view.runs);
+    absl::Status sealed = put->Seal(header.get());
+    if (!sealed.ok()) return FailPut(std::move(sealed), std::move(done));
     if (put->draft() == nullptr) {
       return EncodeForEntry(std::move(put), std::move(header), options_.clock->NowNs() + kRoomPatienceNs,
                             std::move(done));
@@ -316,7 +385,7 @@ void StoreImpl::EncodeForEntry(std::shared_ptr<InFlightPutImpl> put, std::shared
     Entry e;
     e.ns = put->spec().address.ns;
     spec = SpecForLocked(e.ns, put->tier(), put->ranks());
-    spec.target = TargetForLocked(e, put->tier(), SourceClass(header->dtype, header->shape));
+    spec.target = TargetForLocked(e, put->tier(), put->offered());
   }
   EncodedBlock source = put->View(header);
   std::shared_ptr<const RecordHeader> encoded;
@@ -417,7 +486,8 @@ void StoreImpl::EnterElsewhere(std::shared_ptr<InFlightPutImpl> put, std::unique
     // The put has the values as they came; what was to enter that tier was coded from them.
     draft = nullptr;
     *source = put->plan().header;
-    SealSource(source.get(), put->View(source).runs);
+    absl::Status sealed = put->Seal(source.get());
+    if (!sealed.ok()) return FailPut(std::move(sealed), std::move(done));
   } else {
     put->Hold(std::move(draft));
   }

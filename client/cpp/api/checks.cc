@@ -20,6 +20,7 @@ absl::Status CheckShard(const Namespace& ns, uint32_t shard) {
 absl::Status CheckKey(const BlockKey& key) { return key.ToDigest().status(); }
 
 uint64_t PayloadBytes(const Namespace& ns, const PutItem& item) {
+  if (!item.record_header.empty()) return item.parts.k.bytes();
   uint64_t values =
       item.layout.has_value() ? item.layout->payload_bytes : ns.KBytes(item.tokens) + ns.VBytes(item.tokens);
   return values + ns.KScaleBytes() + ns.VScaleBytes();
@@ -42,6 +43,12 @@ absl::Status CheckBlock(const Namespace& ns, const Limits& limits, const PutItem
 
 absl::Status CheckPut(const Namespace& ns, const Limits& limits, const PutItem& item) {
   FIRN_RETURN_IF_ERROR(CheckBlock(ns, limits, item));
+  if (!item.record_header.empty()) {
+    if (item.layout.has_value() || item.parts.bytes() != item.parts.k.bytes()) {
+      return firn::InvalidArgument("a packed record is its runs, in parts.k, and has no layout");
+    }
+    return absl::OkStatus();
+  }
   if (item.layout.has_value()) {
     FIRN_RETURN_IF_ERROR(CheckPart("the layout's space of K and V", item.parts.k.bytes(), item.layout->payload_bytes));
     FIRN_RETURN_IF_ERROR(CheckPart("V beside a layout", item.parts.v.bytes(), 0));

@@ -145,6 +145,8 @@ void FillPutBlock(const Namespace& ns, const PutItem& item, const PutOptions& op
   out->set_payload_bytes(PayloadBytes(ns, item));
   if (item.layout.has_value()) ToProto(*item.layout, out->mutable_layout());
   out->set_announce(options.announce);
+  out->set_record_header(item.record_header);
+  out->set_runs(item.runs);
   out->mutable_token_importance()->Add(item.token_importance.begin(), item.token_importance.end());
 }
 

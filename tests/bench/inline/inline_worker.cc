@@ -1,10 +1,10 @@
-// inline_worker: what client/examples/gpu_worker does, with the values in this process's memory and through gRPC streams:
-// puts blocks of 32 layers, 8 heads, 64 tokens, 128 channels of FP16 and gets them back, for so many seconds.
+// inline_worker: what client/examples/gpu_worker does, with the values in this process's memory and through gRPC
+// streams: puts blocks of 32 layers, 8 heads, 64 tokens, 128 channels of FP16 and gets them back, for so many seconds.
 //
 //   inline_worker --socket PATH [--seconds 3] [--blocks 8] [--go FILE]
 //
-// With --go, it prints `ready` once it has all that it needs and begins when FILE is there. Ends with one line; exit code
-// 1: other bytes came back.
+// With --go, it prints `ready` once it has all that it needs and begins when FILE is there. Ends with one line; exit
+// code 1: other bytes came back.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -55,10 +55,10 @@ absl::Status Run(const Options& options) {
     std::vector<firnkv::PutItem> puts(options.blocks);
     std::vector<firnkv::GetItem> gets(options.blocks);
     for (uint32_t b = 0; b < options.blocks; ++b) {
-      puts[b].key = gets[b].key =
-          firnkv::BlockKey::Opaque(fmt::format("inline_worker {} {}", getpid(), blocks + b));
+      puts[b].key = gets[b].key = firnkv::BlockKey::Opaque(fmt::format("inline_worker {} {}", getpid(), blocks + b));
       puts[b].tokens = kTokens;
-      puts[b].parts = {.k = std::span<const uint8_t>(part(values, b, 0)), .v = std::span<const uint8_t>(part(values, b, 1))};
+      puts[b].parts = {.k = std::span<const uint8_t>(part(values, b, 0)),
+                       .v = std::span<const uint8_t>(part(values, b, 1))};
       gets[b].parts = {.k = part(back, b, 0), .v = part(back, b, 1)};
     }
     double since = Seconds();

@@ -63,6 +63,11 @@ struct PutItem {
   // How much each token matters (accumulated attention, say), finite and not negative: one a token, or none. Only the
   // order counts. With PrecisionPlan::important_fraction it says which tokens stay exact when the block is coded.
   std::vector<float> token_importance = {};
+  // The block as a record that was coded elsewhere: GetResult::record_header and `runs` of a Get of kPacked, or what an
+  // encoder of the caller's made. `parts.k` is then the runs, in order, and nothing else is set but key, shard, parent,
+  // tokens and first_token. The daemon must offer API revision 6.
+  std::string record_header = {};
+  uint32_t runs = 0;
 };
 
 struct PutResult {

@@ -14,8 +14,7 @@ DemotionQueue::DemotionQueue(const kernels::TransferWorkload* work, TransferWay 
       host_slots_(host_slots),
       runs_bytes_(work->RunsBytes(kernels::kTransferInt4)),
       host_(runs_bytes_ * host_slots) {
-  for (cudaStream_t* stream : {&compute_, &copy_})
-    CheckCuda(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking));
+  for (cudaStream_t* stream : {&compute_, &copy_}) CheckCuda(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking));
   for (uint32_t i = 0; i < kStagingSlots; ++i) {
     if (way == TransferWay::kStaged) staging_.emplace_back(runs_bytes_);
     CheckCuda(cudaEventCreateWithFlags(&filled_[i], cudaEventDisableTiming));

@@ -1,5 +1,5 @@
-// Batches on their way from a GPU to host memory as INT4 codes: encoded into device memory and taken by the copy engine,
-// the next batch's kernel beside the copy, as firnd-gpu does; or stored over the bus by the kernel.
+// Batches on their way from a GPU to host memory as INT4 codes: encoded into device memory and taken by the copy
+// engine, the next batch's kernel beside the copy, as firnd-gpu does; or stored over the bus by the kernel.
 //
 // Threads: one. Streams: two of its own. Failures end the program. Slots: a batch's codes lie in its slot of registered
 // host memory until the slot is used again.

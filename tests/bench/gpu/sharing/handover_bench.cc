@@ -6,9 +6,9 @@
 // `direct`: another process opens the worker's memory and event by CUDA IPC, and its kernel stores codes over the bus.
 // `staged`: as that, but the kernel stores them in device memory and the copy engine takes them. `own`: the worker does
 // the same itself, on streams of its own. Each with the worker's GPU idle but for the kernel that writes the values,
-// with a light load (one block of 256 threads a multiprocessor) and a full one (as many threads as it holds), launches of
-// 0.25 ms one behind the other. `handover LABEL WAY LOAD GB/s SLOWDOWN`: FP16 bytes represented a second, and the rate of
-// the load alone over its rate meanwhile. The codes of all ways are compared; exit code 1: they differ.
+// with a light load (one block of 256 threads a multiprocessor) and a full one (as many threads as it holds), launches
+// of 0.25 ms one behind the other. `handover LABEL WAY LOAD GB/s SLOWDOWN`: FP16 bytes represented a second, and the
+// rate of the load alone over its rate meanwhile. The codes of all ways are compared; exit code 1: they differ.
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-// What a worker's GPU does beside handing over blocks. Streams: every function enqueues and returns; a failed launch ends
-// the program.
+// What a worker's GPU does beside handing over blocks. Streams: every function enqueues and returns; a failed launch
+// ends the program.
 #pragma once
 
 #include <cuda_runtime_api.h>
