@@ -61,6 +61,8 @@ absl::StatusOr<ConditionLaunch> Prepare(const ConditionJob& job, bool forward) {
   launch.by_page = FastDivisor(job.rows.page_tokens);
   launch.by_conditioned_page = FastDivisor(job.conditioned_rows.page_tokens);
   launch.rotation = job.rotated ? nested::RotationSize(job.width) : 1;
+  launch.magnitude_max = nested::RangeMaxOf(launch.rotation);
+  if (!forward || launch.rotation == 1) launch.job.survey = nullptr;
   launch.forward = forward;
   return launch;
 }

@@ -2,8 +2,8 @@
 // Hadamard transform, each where it is asked for (docs/formats/conditioning.md); of finite values the same bytes as
 // codecs/block gives. The nested kernels transform rows themselves, and those of kernels/nuq.h centre them.
 //
-// Nothing is surveyed here: NaN and Inf show in the survey of the code that follows. Rotated rows whose magnitudes pass
-// 3.3e38 over the channels that rotation mixes cannot come back; the caller keeps such blocks at source precision.
+// NaN and Inf show in the survey of the code that follows; what is surveyed here is what that does not see: rotated
+// rows whose magnitudes pass 3.3e38 over the channels that rotation mixes cannot come back.
 //
 // Streams, threads, errors: as kernels/nested.h. Limits: rows of at most kRowWidthMax channels, fewer than 2^31 rows a
 // call, values of FP16, BF16 or FP32.
@@ -37,6 +37,8 @@ struct ConditionJob {
   TransformView transform;  // Rotation's 1/sqrt(size) is part of all scales.
   // May be the same, if they are of the same type.
   RowsView rows, conditioned_rows;
+  // [blocks], as of kernels/nested.h; of ConditionRows alone, kSurveyUnfit where rows cannot come back.
+  uint32_t* survey = nullptr;
 };
 
 // From rows to conditioned rows: takes the rotary embedding back, centres and scales, rotates.

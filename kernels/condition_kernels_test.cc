@@ -83,6 +83,21 @@ class Batch {
     Compare(RestoreRows(Job(target, conditioned), nullptr), target, Converted(restored, DType::kFp32, c_.values));
   }
 
+  // What is told of each block.
+  std::vector<uint32_t> Survey(const std::vector<uint8_t>& source) {
+    DeviceRows rows(c_.size, c_.arrangement, 3, DTypeBytes(c_.values));
+    DeviceRows conditioned(c_.size, Arrangement::kCanonical, 4, DTypeBytes(c_.conditioned));
+    rows.Upload(source);
+    conditioned.Send();
+    DeviceMemory survey(std::vector<uint32_t>(c_.size.blocks, 0));
+    ConditionJob job = Job(rows, conditioned);
+    job.survey = survey.as<uint32_t>();
+    absl::Status status = ConditionRows(job, nullptr);
+    EXPECT_TRUE(status.ok()) << status;
+    Synchronize();
+    return survey.Read<uint32_t>();
+  }
+
  private:
   ConditionJob Job(const DeviceRows& rows, const DeviceRows& conditioned) const {
     return {.blocks = c_.size.blocks,
@@ -220,6 +235,25 @@ TEST(ConditionKernels, EveryArrangementAndNumberOfTokens) {
                   .conditioned = DType::kBf16,
                   .arrangement = static_cast<Arrangement>(arrangement)});
         if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(ConditionKernels, RotatedRowsThatCannotComeBackAreTold) {
+  FIRN_NEED_GPU();
+  for (DType values : {DType::kBf16, DType::kFp32}) {
+    for (uint32_t width : {64, 96}) {
+      for (float large : {1e35f, 3e38f}) {
+        for (uint8_t flags : {uint8_t{0}, PartCoding::kRotated}) {
+          Case c{.size = {3, 2, 2, 37, width}, .values = values, .flags = flags};
+          SCOPED_TRACE(c.Name());
+          std::vector<uint8_t> source = MakeValues(c.kind, c.values, c.size.values(), 5);
+          // In the last row of block 1, which slots that have no token look at too.
+          StoreFloats(&large, 1, values, source.data() + (c.size.values() / 3 * 2 - 1) * DTypeBytes(values));
+          uint32_t told = flags != 0 && large > 1e38f ? kSurveyUnfit : 0;
+          EXPECT_EQ(Batch(c).Survey(source), (std::vector<uint32_t>{0, told, 0}));
+        }
       }
     }
   }

@@ -1,7 +1,7 @@
 // The FP8 and checksum kernels against the scalar reference, byte for byte. Labelled gpu.
 #include "base/checksum.h"
-#include "kernels/batch_test_util.h"
 #include "kernels/checksum.h"
+#include "kernels/coded_batch_test_util.h"
 #include "kernels/fp8.h"
 
 namespace firn::kernels {
@@ -127,6 +127,75 @@ TEST(Fp8Kernels, EveryFiniteHalf) {
       Check(c, std::move(source));
     }
   }
+}
+
+void CheckShared(const CodedCase& c, const std::vector<uint8_t>& source) {
+  bool calibrated = (c.coding.flags & PartCoding::kCalibrated) != 0;
+  std::vector<float> scales;
+  for (uint32_t i = 0; i < c.size.layers * c.size.heads; ++i) scales.push_back(0.02f + static_cast<float>(i) * 0.003f);
+  CodedModel model;
+  model.model = [&](uint32_t layer, uint32_t head) {
+    return ModelData{.scale = calibrated ? scales[layer * c.size.heads + head] : 0.0f};
+  };
+  CodedReference expected(c, source, model);
+  DeviceMemory device_scales(scales);
+  auto job = [&](const CodedMemory& memory) {
+    return Fp8Job{.e5m2 = c.coding.codec == CodecId::kFp8E5m2 || c.coding.codec == CodecId::kFp8E5m2Tensor,
+                  .blocks = c.size.blocks,
+                  .layers = c.size.layers,
+                  .heads = c.size.heads,
+                  .width = c.size.width,
+                  .tokens = c.size.tokens,
+                  .values = c.values,
+                  .per_layer = FindCodec(c.coding.codec)->scope == TileScope::kLayer,
+                  .group = c.coding.group,
+                  .scales = calibrated ? device_scales.as<float>() : nullptr,
+                  .rows = memory.rows,
+                  .meta_run = memory.meta,
+                  .codes = memory.codes,
+                  .survey = memory.survey};
+  };
+  CheckCoded(c, source, expected,
+             {.encode = [&](const CodedMemory& memory) { return EncodeFp8(job(memory), nullptr); },
+              .decode = [&](const CodedMemory& memory) { return DecodeFp8(job(memory), nullptr); }});
+}
+
+// Scales of layers and of groups of channels, and rows that have been conditioned.
+void CheckEveryScale(CodedCase c) {
+  std::vector<uint8_t> source = MakeValues(c.kind, c.values, c.size.values(), 9);
+  auto check = [&](CodecId codec, uint16_t group, uint8_t flags) {
+    c.coding = {};
+    c.coding.codec = codec, c.coding.group = group, c.coding.flags = flags, c.coding.meta_type = MetaType::kFp32;
+    if (flags != 0) c.coding.artifact.bytes[0] = 1;
+    CheckShared(c, source);
+  };
+  for (CodecId codec : {CodecId::kFp8E4m3, CodecId::kFp8E5m2}) {
+    check(codec, 0, PartCoding::kCalibrated);
+    for (uint16_t group : {0, 1, 7, 32, 300}) check(codec, group, 0);
+  }
+  check(CodecId::kFp8E4m3Tensor, 0, 0);
+  check(CodecId::kFp8E5m2Tensor, 0, 0);
+}
+
+TEST(Fp8Kernels, EveryScaleOfEveryWidth) {
+  FIRN_NEED_GPU();
+  for (DType values : {DType::kFp16, DType::kBf16, DType::kFp32}) {
+    for (uint32_t width : {1, 7, 64, 72, 128, 130}) {
+      CheckEveryScale({.size = {2, 2, 3, 19, width}, .coding = {}, .values = values});
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(Fp8Kernels, EveryScaleOfValuesAtTheEdges) {
+  FIRN_NEED_GPU();
+  ForEveryKindOfValue({.size = {2, 1, 2, 11, 0}, .coding = {}}, {DType::kFp16, DType::kBf16, DType::kFp32}, {64, 96},
+                      CheckEveryScale);
+}
+
+TEST(Fp8Kernels, EveryScaleOfEveryArrangement) {
+  FIRN_NEED_GPU();
+  ForEveryArrangement({.size = {3, 2, 2, 21, 0}, .coding = {}, .values = DType::kBf16}, {128, 72}, CheckEveryScale);
 }
 
 TEST(ChecksumKernels, AreTheHostsCrc) {

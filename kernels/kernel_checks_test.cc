@@ -110,8 +110,12 @@ TEST(KernelChecks, Fp8AndChecksumJobsThatMakeNoSenseAreRefused) {
   EXPECT_THAT(std::string(EncodeFp8(fp8, nullptr).message()), HasSubstr("no run of codes"));
   fp8.codes = SomeRun();
   EXPECT_THAT(std::string(EncodeFp8(fp8, nullptr).message()), HasSubstr("neither scales nor a metadata run"));
-  fp8.values = DType::kFp32;
-  EXPECT_THAT(std::string(DecodeFp8(fp8, nullptr).message()), HasSubstr("FP16 and BF16"));
+  fp8.values = DType::kBytes;
+  EXPECT_THAT(std::string(DecodeFp8(fp8, nullptr).message()), HasSubstr("FP16, BF16 and FP32"));
+  fp8.values = DType::kFp16, fp8.per_layer = true, fp8.group = 32;
+  EXPECT_THAT(std::string(EncodeFp8(fp8, nullptr).message()), HasSubstr("groups of 32"));
+  fp8.group = 0, fp8.width = kRowWidthMax + 1;
+  EXPECT_THAT(std::string(EncodeFp8(fp8, nullptr).message()), HasSubstr("a GPU codes up to 24576"));
 
   ChecksumJob sums;
   sums.blocks = 1, sums.run_bytes = (uint64_t{1} << 30) + 1;
@@ -195,6 +199,8 @@ TEST(KernelChecks, CodebookJobsThatMakeNoSenseAreRefused) {
       {[](auto* j) { j->outliers = 51; }, "51 thousandths of outliers, at most 50"},
       {[](auto* j) { j->levels = j->decoded = nullptr; }, "no "},
       {[](auto* j) { j->per_channel = true; }, "without ranges of channels"},
+      {[](auto* j) { j->group = 2; }, "vectors of 2 tokens"},
+      {[](auto* j) { j->group = 0; }, "vectors of 0 tokens"},
       {[](auto* j) { j->ranges.mean = SomeFloats(); }, "which have their own"},
       {[](auto* j) { j->rows.base = nullptr; }, "rows without an address"},
       {[](auto* j) { j->codes = {}; }, "no run of codes"},

@@ -1,5 +1,7 @@
 #include "kernels/nuq.h"
 
+#include <algorithm>
+
 #include "base/status.h"
 #include "codecs/nuq/nuq_format.h"
 #include "codecs/record.h"
@@ -15,6 +17,9 @@ absl::Status CheckCoding(const NuqJob& job, bool encode) {
   if (job.bits < 2 || job.bits > 4) return InvalidArgument("codebook codes of {} bits, 2 to 4", job.bits);
   if (job.outliers > PartCoding::kOutliersMax) {
     return InvalidArgument("{} thousandths of outliers, at most {}", job.outliers, PartCoding::kOutliersMax);
+  }
+  if (job.group == 0 || (job.group > 1 && !job.per_channel)) {
+    return InvalidArgument("vectors of {} tokens; of one, or by channel of more", job.group);
   }
   if (encode && job.levels == nullptr) return InvalidArgument("no levels to encode by");
   if (!encode && job.decoded == nullptr) return InvalidArgument("no values that codes stand for");
@@ -40,12 +45,38 @@ absl::Status CheckRuns(const NuqJob& job) {
 }
 
 // Blocks of few enough values and bytes of metadata for 32 bits.
-absl::Status CheckSizes(const NuqJob& job, uint64_t vectors, const NuqLaunch& launch) {
+absl::Status CheckSizes(const NuqJob& job, uint64_t meta_bytes) {
   constexpr uint64_t kValuesMax = uint64_t{1} << 32;
-  uint64_t values = uint64_t{job.layers} * job.heads * job.tokens * job.width, bytes = vectors * launch.vector_bytes;
-  if (values < kValuesMax && bytes < kValuesMax) return absl::OkStatus();
+  uint64_t values = uint64_t{job.layers} * job.heads * job.tokens * job.width;
+  if (values < kValuesMax && meta_bytes < kValuesMax) return absl::OkStatus();
   return InvalidArgument("blocks of {} values with {} bytes of metadata; a GPU codes blocks of fewer than {} of either",
-                         values, bytes, kValuesMax);
+                         values, meta_bytes, kValuesMax);
+}
+
+// Vectors, their outliers and their metadata; the bytes of a block's metadata.
+uint64_t PlaceVectors(NuqLaunch* launch) {
+  const NuqJob& job = launch->job;
+  PartCoding coding;
+  coding.outliers = static_cast<uint8_t>(job.outliers);
+  coding.meta_type = job.meta;
+  auto entries_bytes = [&](uint64_t vector) { return nuq::OutlierBytes(coding, vector); };
+  // Without outliers all vectors are alike, whatever they have.
+  launch->group = job.outliers == 0 ? 1 : std::min(job.group, job.tokens);
+  launch->groups = (job.tokens - 1) / launch->group + 1;
+  launch->vector = job.per_channel ? job.width * launch->group : job.width * job.heads;
+  launch->outliers = nuq::OutlierCount(coding, launch->vector);
+  launch->index_bytes = nuq::IndexBytes(launch->vector);
+  launch->last_vector = job.width * (job.tokens - (launch->groups - 1) * launch->group);
+  launch->last_outliers = nuq::OutlierCount(coding, launch->last_vector);
+  launch->last_index_bytes = nuq::IndexBytes(launch->last_vector);
+  launch->by_groups = FastDivisor(launch->groups);
+  launch->by_width = FastDivisor(job.width);
+  uint64_t vector_bytes = entries_bytes(launch->vector);
+  if (!job.per_channel) vector_bytes += 2 * nested::MetaValueBytes(job.meta);
+  uint64_t head_bytes = (launch->groups - 1) * vector_bytes + entries_bytes(launch->last_vector);
+  launch->vector_bytes = static_cast<uint32_t>(vector_bytes);
+  launch->head_bytes = static_cast<uint32_t>(head_bytes);
+  return job.layers * (job.per_channel ? job.heads * head_bytes : job.tokens * vector_bytes);
 }
 
 absl::StatusOr<NuqLaunch> Prepare(const NuqJob& job, bool encode) {
@@ -61,16 +92,7 @@ absl::StatusOr<NuqLaunch> Prepare(const NuqJob& job, bool encode) {
   launch.job = job;
   launch.shape = BatchShape(job.blocks, job.layers, job.heads, job.tokens, job.width);
   launch.by_page = FastDivisor(job.rows.page_tokens);
-  launch.vector = job.per_channel ? job.width : job.width * job.heads;
-  PartCoding coding;
-  coding.outliers = static_cast<uint8_t>(job.outliers);
-  coding.meta_type = job.meta;
-  launch.outliers = nuq::OutlierCount(coding, launch.vector);
-  launch.index_bytes = nuq::IndexBytes(launch.vector);
-  launch.vector_bytes = launch.outliers * nuq::EntryBytes(coding, launch.vector);
-  if (!job.per_channel) launch.vector_bytes += 2 * nested::MetaValueBytes(job.meta);
-  uint64_t vectors = uint64_t{job.layers} * job.tokens * (job.per_channel ? job.heads : 1);
-  FIRN_RETURN_IF_ERROR(CheckSizes(job, vectors, launch));
+  FIRN_RETURN_IF_ERROR(CheckSizes(job, PlaceVectors(&launch)));
   if (LinearRows(job.rows, job.heads, job.tokens, job.width) && PlainRun(job.codes) && PlainRun(job.meta_run)) {
     launch.places = Places::kLinear;
   }
@@ -87,7 +109,7 @@ bool FitsChunks(NuqLaunch* launch) {
   launch->by_row_chunks = FastDivisor(job.width / 8);
   if (!job.per_channel) return launch->vector <= kTokenVectorMax && launch->outliers <= kTokenOutliersMax;
   const TransformView& ranges = job.ranges;
-  return (job.width == 64 || job.width == 128 || job.width == 256) && Aligned(ranges.mean, 16) &&
+  return launch->group == 1 && (job.width == 64 || job.width == 128 || job.width == 256) && Aligned(ranges.mean, 16) &&
          Aligned(ranges.encode_scale, 16) && Aligned(ranges.decode_scale, 16);
 }
 

@@ -4,9 +4,9 @@
 // Streams, threads, errors: as kernels/nested.h. Limits: rows of at most kRowWidthMax channels, fewer than 2^31 rows a
 // call, blocks of fewer than 2^32 values.
 // Fast where values are FP16 or BF16 with metadata of their own type, rows are contiguous and 16-byte aligned, and runs
-// are aligned to 4 bytes: per channel at widths 64, 128 and 256; per token where width is a multiple of 8 (3 bits: 32)
-// and all heads together have at most 2,048 values, of which at most 32 are outliers. Right everywhere, and slow
-// elsewhere: every outlier takes a look at the whole vector.
+// are aligned to 4 bytes: per channel at widths 64, 128 and 256 and one token a vector; per token where width is a
+// multiple of 8 (3 bits: 32) and all heads together have at most 2,048 values, of which at most 32 are outliers. Right
+// everywhere, and slow elsewhere: every outlier takes a look at the whole vector.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -20,7 +20,8 @@ namespace firn::kernels {
 struct NuqJob {
   bool per_channel = false;  // Calibrated ranges of channels (keys), else ranges of tokens over all heads (values).
   uint32_t bits = 4;
-  uint32_t outliers = 0;  // In thousandths of a vector: one token of one head (per channel) or of all heads.
+  uint32_t outliers = 0;  // In thousandths of a vector: tokens of one head (per channel), or one token of all heads.
+  uint32_t group = 1;     // Per channel: how many consecutive tokens a vector has; a head's last may have fewer.
   uint32_t blocks = 0, layers = 0, heads = 0, width = 0;
   uint32_t tokens = 0;              // Coded ones, of every block.
   DType values = DType::kFp16;      // kFp16, kBf16, or kFp32 of rows that have been conditioned (kernels/condition.h).

@@ -47,6 +47,7 @@ void Check(const CodedCase& c, const std::vector<uint8_t>& source) {
     NuqJob made{.per_channel = per_channel,
                 .bits = c.coding.bits,
                 .outliers = c.coding.outliers,
+                .group = std::max<uint32_t>(c.coding.group, 1),
                 .blocks = c.size.blocks,
                 .layers = c.size.layers,
                 .heads = c.size.heads,
@@ -78,6 +79,13 @@ std::vector<PartCoding> CodingsFor(DType values) {
         coding.codec = codec, coding.bits = bits, coding.outliers = outliers;
         coding.meta_type = values == DType::kBf16 ? MetaType::kBf16 : MetaType::kFp16;
         codings.push_back(coding);
+        // Tokens that share their outliers, and a head's last vector shorter than the others.
+        for (uint16_t group : {5, 48}) {
+          if (codec == CodecId::kNuqToken) break;
+          coding.group = group;
+          codings.push_back(coding);
+        }
+        coding.group = 0;
         coding.meta_type = MetaType::kFp32;
         if (outliers == 10) codings.push_back(coding);
       }
@@ -136,6 +144,25 @@ TEST(NuqKernels, WideVectors) {
       c.coding.codec = CodecId::kNuqToken, c.coding.bits = 4, c.coding.outliers = outliers;
       c.coding.meta_type = MetaType::kFp16;
       if (width > 2048) c.size.layers = 1, c.coding.outliers = 1;
+      Check(c, MakeValues(c.kind, c.values, c.size.values(), 5));
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// Keys as presets code them, and a vector whose indices take four bytes before one whose take two.
+TEST(NuqKernels, TokensThatShareOutliers) {
+  FIRN_NEED_GPU();
+  struct Shape {
+    uint32_t tokens, width;
+    uint8_t outliers;
+  };
+  for (const Shape& shape : {Shape{64, 128, 15}, {63, 128, 15}, {200, 64, 15}, {65, 96, 50}, {70, 2048, 1}}) {
+    for (DType values : {DType::kFp16, DType::kBf16, DType::kFp32}) {
+      CodedCase c{.size = {2, 2, 2, shape.tokens, shape.width}, .coding = {}, .values = values};
+      c.coding.codec = CodecId::kNuqChannel, c.coding.bits = 3, c.coding.outliers = shape.outliers;
+      c.coding.meta_type = values == DType::kBf16 ? MetaType::kBf16 : MetaType::kFp16;
+      c.coding.group = 64;
       Check(c, MakeValues(c.kind, c.values, c.size.values(), 5));
       if (HasFatalFailure()) return;
     }

@@ -27,8 +27,10 @@ class ErrorSampler {
   // The same for a tile of a layer's heads; rows of some layers are looked at, since each is decoded as a whole.
   void ObserveLayer(const EncodeTile& tile, uint32_t layer, const uint8_t* values, DType type,
                     const Conditioner& conditioner, HeadTransform* transform);
-  // Every so many rows one is looked at, the first being row 0; of codecs of heads.
+  // Every so many rows one is looked at, the first being row 0; of codecs of layers, of the rows of every so many
+  // layers as if they were all.
   uint64_t stride() const { return stride_; }
+  uint32_t layer_step() const { return layer_step_; }
   // NaN for classes that were not measured. `before` is the error that the source values had already.
   PartErrors Errors(float before) const;
 

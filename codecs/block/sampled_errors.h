@@ -1,9 +1,8 @@
 // The errors of a part that was encoded elsewhere, on a GPU say: what Encode would have put into its header.
 //
 // The rows that Encode compares (ErrorSampler) are named first, so that only these need be brought here; their codes
-// are read from the encoded block. Rows are FP16 or BF16 as the source had them; codecs of heads alone, heads alike.
-// Not thread-safe. Errors: Unimplemented for codings that are compared by layer, whose heads differ, or whose tokens
-// share their outliers.
+// are read from the encoded block, of codecs of layers those of a few whole layers. Rows are FP16 or BF16 as the source
+// had them. Not thread-safe. Errors: Unimplemented for codings whose heads differ, and where nothing is coded.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +21,11 @@ class SampledErrors {
   // `header` is the encoded block's; its part was coded anew from source values.
   static absl::StatusOr<SampledErrors> Create(std::shared_ptr<const RecordHeader> header, Part part);
 
-  // The rows that are compared: row r is coded token r % coded_tokens() of head r / coded_tokens(), heads counted over
-  // all layers. They are `stride()` apart, the first being row 0.
+  // How many rows are compared, and which row i of them is: coded token r % coded_tokens() of head r / coded_tokens(),
+  // heads counted over all layers, where r is RowAt(i). They ascend, the first being row 0, and of codecs of heads they
+  // are all as far apart.
   uint64_t rows() const { return rows_; }
-  uint64_t stride() const { return stride_; }
+  uint64_t RowAt(uint64_t i) const;
   const PartGeometry& geometry() const { return geometry_; }
 
   // `source` are those rows, one after another; `encoded` has the part's runs.
@@ -39,6 +39,8 @@ class SampledErrors {
   PartGeometry geometry_;
   PrecisionClass finest_;
   uint64_t rows_ = 0, stride_ = 1;
+  uint64_t layer_rows_ = 0;
+  uint32_t layer_step_ = 1;
 };
 
 }  // namespace firn

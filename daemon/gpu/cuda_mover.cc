@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "codecs/block/part_geometry.h"
 #include "daemon/gpu/cuda_check.h"
-#include "daemon/gpu/kernel_jobs.h"
+#include "daemon/gpu/part_kernels.h"
 #include "kernels/checksum.h"
 #include "kernels/finite.h"
 
@@ -274,9 +274,9 @@ absl::StatusOr<std::vector<uint8_t>> CudaMover::Import(const ImportJob& job) {
   return SerializeHeader(moving.header);
 }
 
-absl::StatusOr<std::array<uint8_t*, kRunIds>> CudaMover::GatherRuns(const ExportJob& job) {
+absl::StatusOr<std::array<uint8_t*, kRunIds>> CudaMover::GatherRuns(const ExportJob& job, uint64_t* used) {
   std::array<uint8_t*, kRunIds> runs{};
-  uint64_t used = 0;
+  *used = 0;
   for (uint32_t i = 0; i < kRunIds; ++i) {
     const auto& places = job.source[i];
     if (places.size() == 1 && places[0].space == kPoolSpace) {
@@ -285,42 +285,56 @@ absl::StatusOr<std::array<uint8_t*, kRunIds>> CudaMover::GatherRuns(const Export
     }
     uint64_t bytes = TotalBytes(places);
     if (bytes == 0) continue;
-    if (used + bytes > slot_->codes_bytes()) {
+    if (*used + bytes > slot_->codes_bytes()) {
       return Unimplemented("a block of more than {} bytes of scratch", slot_->codes_bytes());
     }
-    runs[i] = slot_->codes() + used;
+    runs[i] = slot_->codes() + *used;
     for (const Place& place : places) {
       if (place.space == kPoolSpace) return InvalidArgument("a run in several extents of the pool");
       for (uint64_t done = 0; done < place.bytes;) {
         uint64_t part = RegisteredRegions::Split(place.offset + done, place.bytes - done);
-        FIRN_RETURN_IF_ERROR(
-            CudaStatus(cudaMemcpyAsync(slot_->codes() + used, options_.regions->base(place.space) + place.offset + done,
-                                       part, cudaMemcpyHostToDevice, stream_),
-                       "copy codes in"));
-        used += part;
+        const uint8_t* from = options_.regions->base(place.space) + place.offset + done;
+        FIRN_RETURN_IF_ERROR(CudaStatus(
+            cudaMemcpyAsync(slot_->codes() + *used, from, part, cudaMemcpyHostToDevice, stream_), "copy codes in"));
+        *used += part;
         done += part;
       }
     }
-    used = ScratchAligned(used);
+    *used = ScratchAligned(*used);
   }
   return runs;
 }
 
-absl::Status CudaMover::Export(const ExportJob& job) {
-  FIRN_ASSIGN_OR_RETURN(Moving moving, ParseMoving(job.header, job.to, job.source));
-  FIRN_ASSIGN_OR_RETURN(auto memory, options_.memory->Open(job.to.memory, moving.ends));
-  FIRN_ASSIGN_OR_RETURN(auto runs, GatherRuns(job));
-  Parameters parameters(*slot_);
-  std::array<kernels::RowsView, 2> rows;
+absl::Status CudaMover::PlanDecoding(const Moving& moving, uint64_t used, std::array<PartWork, 2>* work,
+                                     Parameters* parameters) {
+  const RecordHeader& header = moving.header;
+  bool positions = false;
+  uint64_t bytes = 0;
   for (Part part : kParts) {
-    if (moving.header.shape.part(part).width == 0) continue;
-    rows[static_cast<size_t>(part)] = RowsOf(job.to, part, moving.header, memory, &parameters);
+    if (header.shape.part(part).width == 0) continue;
+    FIRN_RETURN_IF_ERROR(CheckDecoding(header, part));
+    positions = positions || PartTakesPositions(header, part);
+    bytes = std::max(bytes, PartScratchBytes(header, part));
   }
+  if (used + bytes > slot_->codes_bytes()) {
+    return Unimplemented("a block takes {} bytes of scratch; there are {}", used + bytes, slot_->codes_bytes());
+  }
+  const uint32_t* at = positions ? parameters->Add(CodedPositions(header)) : nullptr;
+  for (PartWork& of : *work) {
+    of.blocks = 1;
+    of.scratch = slot_->codes() + used;  // Of both parts in turn.
+    of.positions = at;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaMover::VerifyRuns(const Moving& moving, const std::array<uint8_t*, kRunIds>& runs,
+                                   Parameters* parameters) {
   std::array<uint64_t*, kRunIds> results{};
-  auto sums = PlanSums(moving.header, moving.present, runs, &parameters, &results);
-  FIRN_RETURN_IF_ERROR(Upload(parameters));
+  auto sums = PlanSums(moving.header, moving.present, runs, parameters, &results);
+  FIRN_RETURN_IF_ERROR(Upload(*parameters));
   for (const kernels::ChecksumJob& sum : sums) FIRN_RETURN_IF_ERROR(kernels::ChecksumRuns(sum, stream_));
-  FIRN_RETURN_IF_ERROR(Await(parameters));
+  FIRN_RETURN_IF_ERROR(Await(*parameters));
   for (uint32_t i = 0; i < kRunIds; ++i) {
     if (results[i] == nullptr) continue;
     uint64_t at = static_cast<uint64_t>(reinterpret_cast<uint8_t*>(results[i]) - slot_->results());
@@ -329,45 +343,44 @@ absl::Status CudaMover::Export(const ExportJob& job) {
       return DataLoss("run {} is damaged", i);
     }
   }
+  return absl::OkStatus();
+}
+
+absl::Status CudaMover::Export(const ExportJob& job) {
+  FIRN_ASSIGN_OR_RETURN(Moving moving, ParseMoving(job.header, job.to, job.source));
+  // Kernels go by what the coding says of the runs.
+  FIRN_RETURN_IF_ERROR(CheckRunLengths(moving.header));
+  FIRN_ASSIGN_OR_RETURN(auto memory, options_.memory->Open(job.to.memory, moving.ends));
+  uint64_t used = 0;
+  FIRN_ASSIGN_OR_RETURN(auto runs, GatherRuns(job, &used));
+  Parameters parameters(*slot_);
+  std::array<PartWork, 2> work;
+  FIRN_RETURN_IF_ERROR(PlanDecoding(moving, used, &work, &parameters));
   for (Part part : kParts) {
     if (moving.header.shape.part(part).width == 0) continue;
-    FIRN_RETURN_IF_ERROR(DecodePart(moving, part, rows[static_cast<size_t>(part)], runs));
+    PartWork& of = work[static_cast<size_t>(part)];
+    of.rows = RowsOf(job.to, part, moving.header, memory, &parameters);
+    of.run = [&moving, &runs, part](RunKind kind) {
+      kernels::RunView run;
+      uint32_t index = RunIndex(kind, part);
+      run.base = moving.present.Has(index) ? runs[index] : nullptr;
+      run.block_stride = ScratchAligned(moving.header.runs[index].bytes);  // Of one block, for its alignment alone.
+      return run;
+    };
+  }
+  FIRN_RETURN_IF_ERROR(VerifyRuns(moving, runs, &parameters));
+  for (Part part : kParts) {
+    if (moving.header.shape.part(part).width == 0) continue;
+    FIRN_RETURN_IF_ERROR(Decode(moving.header, part, &work[static_cast<size_t>(part)]));
   }
   return Wait();
 }
 
-absl::Status CudaMover::DecodePart(const Moving& moving, Part part, const kernels::RowsView& rows,
-                                   const std::array<uint8_t*, kRunIds>& runs) {
-  const RecordHeader& header = moving.header;
-  const PartCoding& coding = header.CodingOf(part);
-  const PartShape shape = header.shape.part(part);
-  auto view = [&](RunKind kind) {
-    kernels::RunView run;
-    uint32_t index = RunIndex(kind, part);
-    run.base = moving.present.Has(index) ? runs[index] : nullptr;
-    run.block_stride = header.runs[index].bytes;
-    return run;
-  };
-  if (coding.codec == CodecId::kIdentity) {
-    kernels::GatherJob whole = GatherJobOf(header, part, 1, shape.tokens, rows);
-    whole.run = view(RunKind::kWhole);
-    return kernels::ScatterRows(whole, stream_);
-  }
-  FIRN_RETURN_IF_ERROR(CheckKernel(header, part));
-  FIRN_ASSIGN_OR_RETURN(auto transform, transforms_.Get(coding, shape, header.identity.shard, *options_.artifacts));
-  if (header.exact_tokens > 0) {
-    kernels::GatherJob exact = GatherJobOf(header, part, 1, header.exact_tokens, rows);
-    exact.run = view(RunKind::kExact);
-    FIRN_RETURN_IF_ERROR(kernels::ScatterRows(exact, stream_));
-  }
-  if (IsFp8(coding.codec)) {
-    return kernels::DecodeFp8(Fp8JobOf(header, part, 1, *transform, rows, view), stream_);
-  }
-  kernels::NestedJob job = NestedJobOf(header, part, 1, *transform, rows, view);
-  job.precision = job.p8.present() && job.p4.present() ? PrecisionClass::k8Bit
-                  : job.p4.present()                   ? PrecisionClass::k4Bit
-                                                       : PrecisionClass::k2Bit;
-  return kernels::DecodeNested(job, stream_);
+absl::Status CudaMover::Decode(const RecordHeader& header, Part part, PartWork* work) {
+  FIRN_ASSIGN_OR_RETURN(auto transform, transforms_.Get(header.CodingOf(part), header.shape.part(part),
+                                                        header.identity.shard, *options_.artifacts));
+  work->transform = transform.get();  // The cache has it until the stream has passed: it keeps the last two.
+  return DecodePart(header, part, *work, stream_);
 }
 
 }  // namespace firn::gpu

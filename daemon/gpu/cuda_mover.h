@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "daemon/gpu/ipc_memory.h"
+#include "daemon/gpu/part_kernels.h"
 #include "daemon/gpu/registered_regions.h"
 #include "daemon/gpu/scratch_slot.h"
 #include "daemon/gpu/transform_cache.h"
@@ -32,7 +33,7 @@ struct MoverOptions {
   uint8_t* pool = nullptr;
   const RegisteredRegions* regions = nullptr;
   const ArtifactSource* artifacts = nullptr;
-  uint64_t slot_bytes = 0;  // Of scratch: an export's codes.
+  uint64_t slot_bytes = 0;  // Of scratch: an export's codes, and its conditioned rows.
   Device::Events events;
   IpcMemory* memory = nullptr;  // Shared by the GPU's movers.
 };
@@ -61,8 +62,12 @@ class CudaMover {
   absl::StatusOr<bool> EventHasCome(Waiting* waiting);
   absl::StatusOr<std::vector<uint8_t>> Import(const ImportJob& job);
   absl::Status Export(const ExportJob& job);
-  absl::Status DecodePart(const Moving& moving, Part part, const kernels::RowsView& rows,
-                          const std::array<uint8_t*, kRunIds>& runs);
+  // That both parts have kernels, and where they work: arrays uploaded with `parameters`, and scratch behind the first
+  // `used` bytes.
+  absl::Status PlanDecoding(const Moving& moving, uint64_t used, std::array<PartWork, 2>* work, Parameters* parameters);
+  // Uploads `parameters` and compares the checks of what is there.
+  absl::Status VerifyRuns(const Moving& moving, const std::array<uint8_t*, kRunIds>& runs, Parameters* parameters);
+  absl::Status Decode(const RecordHeader& header, Part part, PartWork* work);
   // Where a part's rows lie, arrays uploaded with `parameters`.
   kernels::RowsView RowsOf(const DeviceRows& rows, Part part, const RecordHeader& header,
                            const std::vector<std::shared_ptr<const OpenedMemory>>& memory, Parameters* parameters);
@@ -70,8 +75,8 @@ class CudaMover {
   static std::vector<kernels::ChecksumJob> PlanSums(const RecordHeader& header, RunMask present,
                                                     const std::array<uint8_t*, kRunIds>& runs, Parameters* parameters,
                                                     std::array<uint64_t*, kRunIds>* results);
-  // Every run in one piece: where it lies in the pool, or brought into scratch.
-  absl::StatusOr<std::array<uint8_t*, kRunIds>> GatherRuns(const ExportJob& job);
+  // Every run in one piece: where it lies in the pool, or brought into the first `*used` bytes of scratch.
+  absl::StatusOr<std::array<uint8_t*, kRunIds>> GatherRuns(const ExportJob& job, uint64_t* used);
   absl::Status Upload(const Parameters& parameters);
   // Brings results here and waits for the stream.
   absl::Status Await(const Parameters& parameters);

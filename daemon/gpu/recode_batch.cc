@@ -4,8 +4,9 @@
 #include <cstring>
 
 #include "base/status.h"
+#include "codecs/block/part_geometry.h"
 #include "daemon/gpu/cuda_check.h"
-#include "daemon/gpu/kernel_jobs.h"
+#include "daemon/gpu/part_kernels.h"
 #include "kernels/checksum.h"
 #include "tiers/hot/extent_pool.h"
 
@@ -23,6 +24,20 @@ absl::Status CheckEncoding(const RecordHeader& source, const RecordHeader& targe
     return Unimplemented("only FP16 and BF16 values are coded on a GPU");
   }
   return CheckKernel(target, part);
+}
+
+// Both parts take turns in it, which the stream keeps apart.
+uint64_t ScratchBytes(const RecordHeader& source, const RecordHeader& target) {
+  uint64_t bytes = 0;
+  for (Part part : kParts) {
+    if (!SameCoding(source, target, part)) bytes = std::max(bytes, PartScratchBytes(target, part));
+  }
+  return bytes;
+}
+
+bool TakesPositions(const RecordHeader& source, const RecordHeader& target) {
+  return std::any_of(std::begin(kParts), std::end(kParts),
+                     [&](Part part) { return !SameCoding(source, target, part) && PartTakesPositions(target, part); });
 }
 
 // The target's runs that kernels write.
@@ -59,6 +74,8 @@ size_t RecodeBatch::BlocksThatFit(const RecodeTask& task, const ScratchSlot& slo
     *why = Unimplemented("tokens that were exact before are coded by the processor");
     return 0;
   }
+  *why = CheckRunLengths(target);
+  if (!why->ok()) return 0;
   for (Part part : kParts) {
     if (SameCoding(source, target, part)) continue;
     *why = CheckEncoding(source, target, part);
@@ -75,10 +92,13 @@ size_t RecodeBatch::BlocksThatFit(const RecodeTask& task, const ScratchSlot& slo
     if (coded.Has(i)) block_bytes += ScratchAligned(target.runs[i].bytes);
     parameters += 8 * (uint64_t{CheckCount(source.runs[i])} + CheckCount(target.runs[i]) + 4);
   }
+  block_bytes += ScratchBytes(source, target);
+  if (TakesPositions(source, target)) parameters += sizeof(uint32_t) * target.shape.tokens;
   uint64_t fit =
       std::min({slot.codes_bytes() / std::max<uint64_t>(block_bytes, 1), ScratchSlot::kSideBytes / 2 / parameters,
                 ScratchSlot::kSideBytes / std::max<uint64_t>(rows, 1), uint64_t{kBlocksMax}});
-  if (fit == 0) *why = Unimplemented("a block of {} bytes of codes does not fit scratch", block_bytes);
+  if (fit == 0)
+    *why = Unimplemented("a block of {} bytes of codes and conditioned rows does not fit scratch", block_bytes);
   return fit;
 }
 
@@ -91,7 +111,7 @@ absl::Status RecodeBatch::Reserve(uint64_t bytes, uint64_t* used, uint64_t* at, 
   return Unimplemented("{} of {} blocks take more than {} bytes", what, tasks_.size(), ScratchSlot::kSideBytes);
 }
 
-absl::Status RecodeBatch::PlanParts(TransformCache* transforms) {
+absl::Status RecodeBatch::PlanScratch() {
   uint64_t at = 0;
   coded_runs_ = CodedRuns(source(), target());
   for (uint32_t i = 0; i < kRunIds; ++i) {
@@ -100,6 +120,26 @@ absl::Status RecodeBatch::PlanParts(TransformCache* transforms) {
     code_stride_[i] = ScratchAligned(target().runs[i].bytes);
     at += code_stride_[i] * tasks_.size();
   }
+  scratch_at_ = at;
+  at += ScratchBytes(source(), target()) * tasks_.size();
+  if (at <= slot_->codes_bytes()) return absl::OkStatus();
+  return Unimplemented("{} blocks take {} bytes of scratch; there are {}", tasks_.size(), at, slot_->codes_bytes());
+}
+
+absl::Status RecodeBatch::PlanPositions() {
+  if (!TakesPositions(source(), target())) return absl::OkStatus();
+  const uint64_t coded = target().shape.tokens - target().exact_tokens;
+  FIRN_RETURN_IF_ERROR(
+      Reserve(sizeof(uint32_t) * coded * tasks_.size(), &parameter_bytes_, &positions_at_, "positions"));
+  auto* to = reinterpret_cast<uint32_t*>(slot_->host_parameters() + positions_at_);
+  for (const RecodeTask& task : tasks_) {
+    std::vector<uint32_t> positions = CodedPositions(task.recoding.target);
+    to = std::copy(positions.begin(), positions.end(), to);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RecodeBatch::PlanParts(TransformCache* transforms) {
   for (Part part : kParts) {
     if (SameCoding(source(), target(), part) || target().shape.part(part).width == 0) continue;
     CodedPart coded;
@@ -108,9 +148,8 @@ absl::Status RecodeBatch::PlanParts(TransformCache* transforms) {
                                                            target().identity.shard, *artifacts_));
     auto header = std::make_shared<const RecordHeader>(target());
     FIRN_ASSIGN_OR_RETURN(SampledErrors sampled, SampledErrors::Create(std::move(header), part));
-    coded.sampled_rows = sampled.rows();
-    coded.row_stride = sampled.stride();
     coded.sampled_bytes = sampled.rows() * target().shape.part(part).width * DTypeBytes(target().dtype);
+    coded.sampled = std::make_shared<const SampledErrors>(std::move(sampled));
     FIRN_RETURN_IF_ERROR(Reserve(4 * tasks_.size(), &parameter_bytes_, &coded.pages_at, "page numbers"));
     FIRN_RETURN_IF_ERROR(Reserve(coded.sampled_bytes * tasks_.size(), &row_bytes_, &coded.rows_at, "sampled rows"));
     auto* pages = reinterpret_cast<uint32_t*>(slot_->host_parameters() + coded.pages_at);
@@ -167,7 +206,9 @@ absl::Status RecodeBatch::Enqueue(std::vector<RecodeTask> tasks, ScratchSlot* sl
   slot_ = slot;
   answer_ = answer;
   cudaStream_t work = slot->work();
+  FIRN_RETURN_IF_ERROR(PlanScratch());
   FIRN_RETURN_IF_ERROR(PlanParts(transforms));
+  FIRN_RETURN_IF_ERROR(PlanPositions());
   FIRN_RETURN_IF_ERROR(PlanChecks());
   measured_.assign(tasks_.size() * measures_per_block(), InternalError("not measured"));
   FIRN_RETURN_IF_ERROR(CudaStatus(
@@ -215,11 +256,12 @@ kernels::RowsView RecodeBatch::RowsOf(const CodedPart& coded) const {
 }
 
 absl::Status RecodeBatch::EnqueueParts() {
-  cudaStream_t work = slot_->work();
   for (const CodedPart& coded : parts_) {
-    const PartCoding& coding = target().CodingOf(coded.part);
-    kernels::RowsView rows = RowsOf(coded);
-    auto run = [&](RunKind kind) {
+    PartWork work;
+    work.blocks = static_cast<uint32_t>(tasks_.size());
+    work.transform = coded.transform.get();
+    work.rows = RowsOf(coded);
+    work.run = [&](RunKind kind) {
       uint32_t index = RunIndex(kind, coded.part);
       kernels::RunView view;
       if (!IsCoded(index) || target().runs[index].bytes == 0) return view;
@@ -227,21 +269,10 @@ absl::Status RecodeBatch::EnqueueParts() {
       view.block_stride = code_stride_[index];
       return view;
     };
-    auto blocks = static_cast<uint32_t>(tasks_.size());
-    auto* survey = reinterpret_cast<uint32_t*>(slot_->results());
-    if (IsFp8(coding.codec)) {
-      kernels::Fp8Job job = Fp8JobOf(target(), coded.part, blocks, *coded.transform, rows, run);
-      job.survey = survey;
-      FIRN_RETURN_IF_ERROR(kernels::EncodeFp8(job, work));
-    } else {
-      kernels::NestedJob job = NestedJobOf(target(), coded.part, blocks, *coded.transform, rows, run);
-      job.survey = survey;
-      FIRN_RETURN_IF_ERROR(kernels::EncodeNested(job, work));
-    }
-    if (target().exact_tokens == 0) continue;
-    kernels::GatherJob exact = GatherJobOf(target(), coded.part, blocks, target().exact_tokens, rows);
-    exact.run = run(RunKind::kExact);
-    FIRN_RETURN_IF_ERROR(kernels::GatherRows(exact, work));
+    work.survey = reinterpret_cast<uint32_t*>(slot_->results());
+    work.scratch = slot_->codes() + scratch_at_;
+    work.positions = reinterpret_cast<const uint32_t*>(slot_->parameters() + positions_at_);
+    FIRN_RETURN_IF_ERROR(EncodePart(target(), coded.part, work, slot_->work()));
   }
   return absl::OkStatus();
 }
@@ -262,33 +293,48 @@ absl::Status RecodeBatch::EnqueueChecks(bool of_source) {
   return absl::OkStatus();
 }
 
+// Stretches of rows evenly apart: as if they were the tokens of one head.
+absl::Status RecodeBatch::GatherSamples(const CodedPart& coded) {
+  const SampledErrors& sampled = *coded.sampled;
+  const uint64_t width = target().shape.part(coded.part).width, row_bytes = width * DTypeBytes(target().dtype);
+  for (uint64_t i = 0, count = 1; i < sampled.rows(); i += count) {
+    const uint64_t first = sampled.RowAt(i), step = i + 1 < sampled.rows() ? sampled.RowAt(i + 1) - first : 1;
+    for (count = 1; i + count < sampled.rows() && sampled.RowAt(i + count) == first + count * step;) ++count;
+    kernels::GatherJob gather = GatherJobOf(target(), coded.part, static_cast<uint32_t>(tasks_.size()),
+                                            static_cast<uint32_t>(count), RowsOf(coded));
+    gather.layers = gather.heads = 1;
+    gather.rows.base = static_cast<uint8_t*>(gather.rows.base) + first * row_bytes;
+    gather.rows.page_tokens = gather.tokens;
+    gather.rows.token_stride = static_cast<int64_t>(step * width);
+    gather.rows.head_stride = gather.rows.layer_stride = gather.rows.token_stride * gather.tokens;
+    gather.run.base = slot_->rows() + coded.rows_at + i * row_bytes;
+    gather.run.block_stride = coded.sampled_bytes;
+    FIRN_RETURN_IF_ERROR(kernels::GatherRows(gather, slot_->aside(ScratchSlot::kAside - 1)));
+  }
+  return absl::OkStatus();
+}
+
+void RecodeBatch::CopySamples(const CodedPart& coded, CopyList* to_host) const {
+  const PartShape shape = target().shape.part(coded.part);
+  const uint32_t exact = target().exact_tokens, coded_tokens = shape.tokens - exact;
+  const uint64_t row_bytes = uint64_t{shape.width} * DTypeBytes(target().dtype);
+  for (size_t b = 0; b < tasks_.size(); ++b) {
+    const uint8_t* from = pool_ + tasks_[b].job.source[RunIndex(RunKind::kWhole, coded.part)][0].offset;
+    uint8_t* to = answer_->rows() + coded.rows_at + b * coded.sampled_bytes;
+    for (uint64_t i = 0; i < coded.sampled->rows(); ++i) {
+      uint64_t row = coded.sampled->RowAt(i);
+      uint64_t canonical = row / coded_tokens * shape.tokens + exact + row % coded_tokens;
+      to_host->AddPinned(from + canonical * row_bytes, to + i * row_bytes, row_bytes);
+    }
+  }
+}
+
 absl::Status RecodeBatch::EnqueueSamples(CopyList* to_host) {
   for (const CodedPart& coded : parts_) {
-    if (coded.sampled_rows == 0) continue;
-    const PartShape shape = target().shape.part(coded.part);
-    const uint32_t exact = target().exact_tokens, coded_tokens = shape.tokens - exact;
-    if (exact == 0) {
-      // Evenly apart: as if they were the tokens of one head.
-      kernels::GatherJob gather = GatherJobOf(target(), coded.part, static_cast<uint32_t>(tasks_.size()),
-                                              static_cast<uint32_t>(coded.sampled_rows), RowsOf(coded));
-      gather.layers = gather.heads = 1;
-      gather.rows.page_tokens = gather.tokens;
-      gather.rows.token_stride = static_cast<int64_t>(coded.row_stride * shape.width);
-      gather.rows.head_stride = gather.rows.layer_stride = gather.rows.token_stride * gather.tokens;
-      gather.run.base = slot_->rows() + coded.rows_at;
-      gather.run.block_stride = coded.sampled_bytes;
-      FIRN_RETURN_IF_ERROR(kernels::GatherRows(gather, slot_->aside(ScratchSlot::kAside - 1)));
-      continue;
-    }
-    const uint64_t row_bytes = uint64_t{shape.width} * DTypeBytes(target().dtype);
-    for (size_t b = 0; b < tasks_.size(); ++b) {
-      const uint8_t* from = pool_ + tasks_[b].job.source[RunIndex(RunKind::kWhole, coded.part)][0].offset;
-      uint8_t* to = answer_->rows() + coded.rows_at + b * coded.sampled_bytes;
-      for (uint64_t i = 0; i < coded.sampled_rows; ++i) {
-        uint64_t row = i * coded.row_stride;
-        uint64_t canonical = row / coded_tokens * shape.tokens + exact + row % coded_tokens;
-        to_host->AddPinned(from + canonical * row_bytes, to + i * row_bytes, row_bytes);
-      }
+    if (target().exact_tokens == 0) {
+      FIRN_RETURN_IF_ERROR(GatherSamples(coded));
+    } else {
+      CopySamples(coded, to_host);
     }
   }
   return absl::OkStatus();

@@ -42,7 +42,8 @@ class RecodeBatch {
 
   // Whether two may be coded together.
   static bool Alike(const RecodeTask& a, const RecodeTask& b);
-  // How many blocks like this one a slot has room for; 0: not even one, or there is no kernel (`*why`).
+  // How many blocks like this one a slot has room for, with their conditioned rows; 0: not even one, or there is no
+  // kernel (`*why`).
   static size_t BlocksThatFit(const RecodeTask& task, const ScratchSlot& slot, absl::Status* why);
   // How many of these blocks keep the GPU busy for longer than it takes to start them.
   static size_t BlocksWorthwhile(const RecodeTask& task);
@@ -69,13 +70,16 @@ class RecodeBatch {
   struct CodedPart {
     Part part = Part::kK;
     std::shared_ptr<const DeviceTransform> transform;
-    uint64_t pages_at = 0;                      // In the parameters.
-    uint64_t sampled_rows = 0, row_stride = 1;  // Of each block.
-    uint64_t rows_at = 0;                       // Of the sampled rows of the first block; those of the others follow.
-    uint64_t sampled_bytes = 0;                 // A block.
+    std::shared_ptr<const SampledErrors> sampled;  // Of any of the blocks: which rows are sampled.
+    uint64_t pages_at = 0;                         // In the parameters.
+    uint64_t rows_at = 0;        // Of the sampled rows of the first block; those of the others follow.
+    uint64_t sampled_bytes = 0;  // A block.
   };
 
+  // Where codes and conditioned rows lie in the slot.
+  absl::Status PlanScratch();
   absl::Status PlanParts(TransformCache* transforms);
+  absl::Status PlanPositions();
   absl::Status PlanChecks();
   absl::Status Reserve(uint64_t bytes, uint64_t* used, uint64_t* at, const char* what) const;
   kernels::RowsView RowsOf(const CodedPart& coded) const;
@@ -83,6 +87,8 @@ class RecodeBatch {
   absl::Status EnqueueChecks(bool of_source);
   // Sampled rows into scratch; with exact tokens in between, straight to the host.
   absl::Status EnqueueSamples(CopyList* to_host);
+  absl::Status GatherSamples(const CodedPart& coded);
+  void CopySamples(const CodedPart& coded, CopyList* to_host) const;
   absl::Status EnqueueRuns(cudaStream_t out);
   const uint64_t* ChecksOf(const CheckedRun& run, size_t block) const {
     return reinterpret_cast<const uint64_t*>(answer_->results() + run.results_at) + block * run.checks;
@@ -105,6 +111,8 @@ class RecodeBatch {
   AnswerSlot* answer_ = nullptr;
   RunMask coded_runs_;  // Of the target, those that kernels write; the others are the source's.
   std::array<uint64_t, kRunIds> code_at_{}, code_stride_{};
+  uint64_t scratch_at_ = 0;    // Behind the codes: what one part is conditioned into, and then the next.
+  uint64_t positions_at_ = 0;  // In the parameters; of all blocks' coded tokens.
   std::vector<CodedPart> parts_;
   std::vector<CheckedRun> checked_;
   std::vector<absl::StatusOr<PartErrors>> measured_;  // By unit.

@@ -2,6 +2,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstring>
+#include <functional>
 #include <vector>
 
 #include "base/status.h"
@@ -11,39 +13,66 @@
 namespace firn::gpu {
 namespace {
 
+// Arrays that go to the GPU in one piece, each at a multiple of 16 bytes.
+class ArrayPiece {
+ public:
+  // `*at` will be where the values are; empty ones stay null.
+  template <typename T>
+  void Add(const std::vector<T>& values, const T** at) {
+    if (values.empty()) return;
+    uint64_t offset = (bytes_.size() + 15) / 16 * 16;
+    bytes_.resize(offset + values.size() * sizeof(T));
+    std::memcpy(bytes_.data() + offset, values.data(), values.size() * sizeof(T));
+    place_.push_back([at, offset](uint8_t* base) { *at = reinterpret_cast<const T*>(base + offset); });
+  }
+  absl::Status Send(void** memory) const {
+    if (bytes_.empty()) return absl::OkStatus();
+    FIRN_RETURN_IF_ERROR(CudaStatus(cudaMalloc(memory, bytes_.size()), "allocate an artifact"));
+    FIRN_RETURN_IF_ERROR(
+        CudaStatus(cudaMemcpy(*memory, bytes_.data(), bytes_.size(), cudaMemcpyHostToDevice), "copy an artifact"));
+    for (const auto& place : place_) place(static_cast<uint8_t*>(*memory));
+    return absl::OkStatus();
+  }
+
+ private:
+  std::vector<uint8_t> bytes_;
+  std::vector<std::function<void(uint8_t*)>> place_;
+};
+
 absl::StatusOr<std::shared_ptr<const DeviceTransform>> Make(const PartCoding& coding, const PartShape& shape,
                                                             uint32_t shard, const ArtifactSource& artifacts) {
   FIRN_ASSIGN_OR_RETURN(auto artifact, FindArtifact(coding, artifacts));
   FIRN_ASSIGN_OR_RETURN(auto transform, HeadTransform::Create(coding, shape, std::move(artifact), shard));
   auto made = std::make_shared<DeviceTransform>();
-  std::vector<float> arrays[3], scales;
+  std::vector<float> channels[3], scales, levels, decoded;
   for (uint32_t layer = 0; layer < shape.layers; ++layer) {
     for (uint32_t head = 0; head < shape.heads; ++head) {
-      ChannelTransform channels = transform.For(layer, head);
-      made->view.uniform_scale = channels.uniform_scale;
-      scales.push_back(transform.ModelOf(layer, head, coding.bits).scale);
-      if (channels.mean == nullptr) continue;
-      const float* of[] = {channels.mean, channels.encode_scale, channels.decode_scale};
-      for (int i = 0; i < 3; ++i) arrays[i].insert(arrays[i].end(), of[i], of[i] + shape.width);
+      ChannelTransform of = transform.For(layer, head);
+      made->view.uniform_scale = of.uniform_scale;
+      ModelData model = transform.ModelOf(layer, head, coding.bits);
+      if ((coding.flags & PartCoding::kCalibrated) != 0) scales.push_back(model.scale);
+      if (head == 0 && model.levels != nullptr) {
+        levels.insert(levels.end(), model.levels, model.levels + (size_t{1} << coding.bits));
+        decoded.insert(decoded.end(), model.decoded, model.decoded + (size_t{1} << coding.bits));
+      }
+      if (of.mean == nullptr) continue;
+      const float* arrays[] = {of.mean, of.encode_scale, of.decode_scale};
+      for (int i = 0; i < 3; ++i) channels[i].insert(channels[i].end(), arrays[i], arrays[i] + shape.width);
     }
   }
-  bool calibrated = (coding.flags & PartCoding::kCalibrated) != 0;
-  if (arrays[0].empty() && !calibrated) return made;
-  // Each array begins at a multiple of 16 bytes.
-  uint64_t array_floats = (arrays[0].size() + 3) / 4 * 4;
-  std::vector<float> all(3 * array_floats + (calibrated ? scales.size() : 0));
-  for (int i = 0; i < 3; ++i) std::copy(arrays[i].begin(), arrays[i].end(), all.begin() + i * array_floats);
-  if (calibrated) std::copy(scales.begin(), scales.end(), all.begin() + 3 * array_floats);
-  FIRN_RETURN_IF_ERROR(CudaStatus(cudaMalloc(&made->memory, all.size() * sizeof(float)), "allocate an artifact"));
-  FIRN_RETURN_IF_ERROR(CudaStatus(
-      cudaMemcpy(made->memory, all.data(), all.size() * sizeof(float), cudaMemcpyHostToDevice), "copy an artifact"));
-  auto* base = static_cast<float*>(made->memory);
-  if (!arrays[0].empty()) {
-    made->view.mean = base;
-    made->view.encode_scale = base + array_floats;
-    made->view.decode_scale = base + 2 * array_floats;
+  ArrayPiece piece;
+  piece.Add(channels[0], &made->view.mean);
+  piece.Add(channels[1], &made->view.encode_scale);
+  piece.Add(channels[2], &made->view.decode_scale);
+  piece.Add(scales, &made->scales);
+  piece.Add(levels, &made->levels);
+  piece.Add(decoded, &made->decoded);
+  if (const Rope* rope = transform.rope(); rope != nullptr) {
+    piece.Add(rope->frequencies, &made->frequencies);
+    made->pairs = static_cast<uint32_t>(rope->frequencies.size());
+    made->interleaved = rope->interleaved;
   }
-  if (calibrated) made->scales = base + 3 * array_floats;
+  FIRN_RETURN_IF_ERROR(piece.Send(&made->memory));
   return made;
 }
 

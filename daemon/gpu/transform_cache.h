@@ -1,4 +1,4 @@
-// What an artifact says of a part's channels and heads, as arrays on the GPU.
+// What an artifact says of a part's channels, heads and layers, as arrays on the GPU.
 //
 // Threads: one. Ownership: entries live as long as somebody uses them; the cache keeps kEntriesMax.
 #pragma once
@@ -14,10 +14,19 @@
 
 namespace firn::gpu {
 
+// Arrays that the coding does not use are null.
 struct DeviceTransform {
+  DeviceTransform() = default;
+  DeviceTransform(const DeviceTransform&) = delete;
+  DeviceTransform& operator=(const DeviceTransform&) = delete;
   ~DeviceTransform();
-  kernels::TransformView view;
-  const float* scales = nullptr;  // Calibrated, [layers][heads]; null where there are none.
+  kernels::TransformView view;          // Of the conditioning, or of the code itself.
+  const float* scales = nullptr;        // Calibrated, [layers][heads].
+  const float* levels = nullptr;        // Codebooks, [layers][2^bits].
+  const float* decoded = nullptr;       // What their codes stand for.
+  const double* frequencies = nullptr;  // Of the rotary embedding, [pairs].
+  uint32_t pairs = 0;
+  bool interleaved = false;
   void* memory = nullptr;
 };
 

@@ -53,9 +53,12 @@ __global__ void __launch_bounds__(kThreads) ConditionRow(const __grid_constant__
   __syncthreads();
   RotateRow(launch, row);
   Conditioned* to = ConditionedRow<Conditioned>(launch, at);
+  bool unfit = false;
   for (uint32_t c = threadIdx.x; c < launch.shape.width; c += kThreads) {
+    unfit |= !CanComeBack(launch, row[c]);
     to[c * job.conditioned_rows.channel_stride] = RoundedTo<Conditioned>(row[c]);
   }
+  TellUnfit(launch, at.block, unfit);
 }
 
 template <typename Engine, typename Conditioned>

@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(kThreads) ConditionHead(const __grid_constant_
   const TransformView& transform = launch.job.transform;
   HeadLanes own(launch);
   HeadArrays arrays(launch, own, kForward ? transform.encode_scale : transform.decode_scale);
-  bool centred = transform.mean != nullptr;
+  bool centred = transform.mean != nullptr, unfit = false;
   for (uint32_t first = 0; first < launch.shape.tokens; first += own.slots * kTokensEach) {
     float v[kTokensEach][8];
     RowAt at[kTokensEach];
@@ -150,7 +150,11 @@ __global__ void __launch_bounds__(kThreads) ConditionHead(const __grid_constant_
         if (!kForward && centred) v[k][j] = v[k][j] + arrays.mean[j];
         if (!kForward) v[k][j] = SaturatedBack(v[k][j]);
       }
-      if constexpr (kForward) RotateChunk(launch, own, v[k]);
+      if constexpr (kForward) {
+        RotateChunk(launch, own, v[k]);
+#pragma unroll
+        for (int j = 0; j < 8; ++j) unfit |= !CanComeBack(launch, v[k][j]);
+      }
       if constexpr (!kForward) {
         TurnChunk(launch, own, at[k], /*back=*/false, v[k]);
 #pragma unroll
@@ -162,6 +166,7 @@ __global__ void __launch_bounds__(kThreads) ConditionHead(const __grid_constant_
       if (first + k * own.slots + own.slot < launch.shape.tokens) StoreValues8(row + own.lane * 8, v[k]);
     }
   }
+  TellUnfit(launch, own.head.block, unfit);
 }
 
 }  // namespace

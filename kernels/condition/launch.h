@@ -12,8 +12,9 @@ struct ConditionLaunch {
   ConditionJob job;
   BatchShape shape;
   FastDivisor by_page, by_conditioned_page;
-  FastDivisor by_lanes;   // Chunks of eight channels of a row: the kernel with lanes alone.
-  uint32_t rotation = 1;  // Channels that the Hadamard transform mixes.
+  FastDivisor by_lanes;     // Chunks of eight channels of a row: the kernel with lanes alone.
+  uint32_t rotation = 1;    // Channels that the Hadamard transform mixes.
+  float magnitude_max = 0;  // Of conditioned values that can come back; looked at where there is a survey.
   bool forward = true;
 };
 

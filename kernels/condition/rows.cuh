@@ -7,6 +7,7 @@
 #include "kernels/condition/launch.h"
 #include "kernels/device/code_rows.cuh"
 #include "kernels/device/launching.cuh"
+#include "kernels/nested.h"
 
 namespace firn::kernels {
 
@@ -35,6 +36,14 @@ __device__ __forceinline__ Value* EngineRow(const ConditionLaunch& launch, const
 template <typename Value>
 __device__ __forceinline__ Value* ConditionedRow(const ConditionLaunch& launch, const RowAt& at) {
   return RowOf<Value>(launch.job.conditioned_rows, launch.by_conditioned_page, at);
+}
+
+// NaN is not within.
+__device__ __forceinline__ bool CanComeBack(const ConditionLaunch& launch, float value) {
+  return fabsf(value) <= launch.magnitude_max;
+}
+__device__ __forceinline__ void TellUnfit(const ConditionLaunch& launch, uint32_t block, bool unfit) {
+  if (unfit && launch.job.survey != nullptr) atomicOr(launch.job.survey + block, kSurveyUnfit);
 }
 
 // Where a token's cosines and sines begin.

@@ -1,9 +1,5 @@
 // One thread block a head: its largest magnitude, then its codes. What fits in registers is read once.
-#include <cuda_fp8.h>
-
-#include "kernels/device/values.cuh"
-#include "kernels/fp8/launch.h"
-#include "kernels/nested.h"
+#include "kernels/fp8/format.cuh"
 
 namespace firn::kernels {
 namespace {
@@ -69,23 +65,17 @@ __device__ __forceinline__ uint32_t BlockLargest(uint32_t pair) {
   return largest;
 }
 
-template <bool kE5m2>
-__device__ __forceinline__ uint32_t CodePair(float a, float b, float inverse) {
-  constexpr auto kKind = kE5m2 ? __NV_E5M2 : __NV_E4M3;
-  return __nv_cvt_float2_to_fp8x2({a * inverse, b * inverse}, __NV_SATFINITE, kKind);
-}
-
 template <typename Value, bool kE5m2>
 __device__ __forceinline__ void StoreCodes(const Fp8Launch& launch, uint8_t* to, uint4 chunk, float inverse) {
   float v[8];
   ToFloats8<Value>(chunk, v);
-  uint32_t low = CodePair<kE5m2>(v[0], v[1], inverse);
+  uint32_t low = Fp8CodePair<kE5m2>(v[0], v[1], inverse);
   if (!launch.wide) {
     *to = static_cast<uint8_t>(low);
     return;
   }
-  low |= CodePair<kE5m2>(v[2], v[3], inverse) << 16;
-  uint32_t high = CodePair<kE5m2>(v[4], v[5], inverse) | CodePair<kE5m2>(v[6], v[7], inverse) << 16;
+  low |= Fp8CodePair<kE5m2>(v[2], v[3], inverse) << 16;
+  uint32_t high = Fp8CodePair<kE5m2>(v[4], v[5], inverse) | Fp8CodePair<kE5m2>(v[6], v[7], inverse) << 16;
   StoreOnce8(to, {low, high});
 }
 
@@ -110,17 +100,10 @@ __global__ void __launch_bounds__(kThreadsMax) Encode(const __grid_constant__ Fp
   uint16_t bits = static_cast<uint16_t>(largest);
   float magnitude = ValueTraits<Value>::ToFloat(*reinterpret_cast<const Value*>(&bits));
   uint64_t scale_index = uint64_t{head.layer} * launch.shape.heads + head.head;
-  float scale;
-  if (job.scales != nullptr) {
-    scale = job.scales[scale_index];
-  } else {
-    scale = magnitude == 0 ? 1.0f : fmaxf(__fdiv_rn(magnitude, kE5m2 ? 57344.0f : 448.0f), 0x1p-126f);
-  }
+  float scale = job.scales != nullptr ? job.scales[scale_index] : Fp8ScaleOf<kE5m2>(magnitude);
   if (threadIdx.x == 0) {
-    if (job.scales == nullptr) {
-      *reinterpret_cast<float*>(job.meta_run.At(head.block, scale_index * sizeof(float))) = scale;
-    }
-    if (job.survey != nullptr && !isfinite(magnitude)) atomicOr(job.survey + head.block, kSurveyUnfit);
+    if (job.scales == nullptr) *Fp8ScaleAt(launch, head.block, scale_index) = scale;
+    TellUnfit(launch, head.block, !isfinite(magnitude));
   }
   float inverse = __fdiv_rn(1.0f, scale);
 #pragma unroll
@@ -135,33 +118,19 @@ __global__ void __launch_bounds__(kThreadsMax) Encode(const __grid_constant__ Fp
   }
 }
 
-// Finite values beyond the output's largest become it; Inf and NaN stay.
-template <typename Value>
-__device__ __forceinline__ float Saturate(float value) {
-  return isfinite(value) ? fminf(fmaxf(value, -ValueTraits<Value>::kLargest), ValueTraits<Value>::kLargest) : value;
-}
-
-template <bool kE5m2>
-__device__ __forceinline__ float2 FloatsOf(uint32_t pair) {
-  __half2_raw halves = __nv_cvt_fp8x2_to_halfraw2(static_cast<uint16_t>(pair), kE5m2 ? __NV_E5M2 : __NV_E4M3);
-  return __half22float2(__half2(halves));
-}
-
 template <typename Value, bool kE5m2, Places kPlaces>
 __global__ void __launch_bounds__(kThreadsMax) Decode(const __grid_constant__ Fp8Launch launch) {
   const Fp8Job& job = launch.job;
   RowAt head = launch.shape.HeadOf(blockIdx.x);
   uint32_t count = launch.shape.tokens * launch.chunks;
   uint64_t scale_index = uint64_t{head.layer} * launch.shape.heads + head.head;
-  float scale = job.scales != nullptr
-                    ? job.scales[scale_index]
-                    : *reinterpret_cast<const float*>(job.meta_run.At(head.block, scale_index * sizeof(float)));
+  float scale = job.scales != nullptr ? job.scales[scale_index] : *Fp8ScaleAt(launch, head.block, scale_index);
   for (uint32_t index = threadIdx.x; index < count; index += blockDim.x) {
     ChunkAt<kPlaces> at(launch, head, index);
     const uint8_t* from = at.Codes(launch);
     Value* to = at.template Values<Value>(launch);
     if (!launch.wide) {
-      *to = ValueTraits<Value>::Nearest(Saturate<Value>(FloatsOf<kE5m2>(*from).x * scale));
+      *to = Fp8Rounded<Value>(Fp8Floats<kE5m2>(*from).x * scale);
       continue;
     }
     uint2 codes = LoadOnce8(from);
@@ -169,9 +138,8 @@ __global__ void __launch_bounds__(kThreadsMax) Decode(const __grid_constant__ Fp
     uint32_t words[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      float2 v = FloatsOf<kE5m2>(pairs[i]);
-      words[i] = PairBits(ValueTraits<Value>::Nearest(Saturate<Value>(v.x * scale)),
-                          ValueTraits<Value>::Nearest(Saturate<Value>(v.y * scale)));
+      float2 v = Fp8Floats<kE5m2>(pairs[i]);
+      words[i] = PairBits(Fp8Rounded<Value>(v.x * scale), Fp8Rounded<Value>(v.y * scale));
     }
     StoreOnce(to, {words[0], words[1], words[2], words[3]});
   }

@@ -15,9 +15,14 @@ struct Fp8Launch {
   uint32_t chunks = 0;
   Places places = Places::kAny;  // kLinear: the values of a head lie one after another, runs at even distances.
   bool wide = false;             // Rows are read and written 16 bytes at a time.
+  uint32_t groups = 0;           // Of a row, where channels share scales in groups.
 };
 
+// FP16 and BF16 with a scale a head.
 cudaError_t LaunchEncodeFp8(const Fp8Launch& launch, cudaStream_t stream);
 cudaError_t LaunchDecodeFp8(const Fp8Launch& launch, cudaStream_t stream);
+// For any values and scales.
+cudaError_t LaunchEncodeFp8Any(const Fp8Launch& launch, cudaStream_t stream);
+cudaError_t LaunchDecodeFp8Any(const Fp8Launch& launch, cudaStream_t stream);
 
 }  // namespace firn::kernels

@@ -9,14 +9,21 @@ constexpr uint32_t kThreads = 128;
 
 // A vector, and where its values and its metadata lie.
 struct VectorAt {
-  RowAt at;
+  RowAt at;  // Of its first value.
+  uint32_t size, outliers, index_bytes;
   uint64_t meta_offset;
 
-  __device__ __forceinline__ explicit VectorAt(const NuqLaunch& launch) {
+  __device__ __forceinline__ explicit VectorAt(const NuqLaunch& launch)
+      : size(launch.vector), outliers(launch.outliers), index_bytes(launch.index_bytes) {
     uint32_t index = blockIdx.x;
     if (launch.job.per_channel) {
-      at = launch.shape.Of(index);
-      meta_offset = launch.shape.InBlock(at) * launch.vector_bytes;
+      uint32_t head_index = launch.by_groups.Quotient(index), group = index - head_index * launch.groups;
+      at = launch.shape.HeadOf(head_index);
+      at.token = group * launch.group;
+      uint64_t head = uint64_t{at.layer} * launch.shape.heads + at.head;
+      meta_offset = head * launch.head_bytes + uint64_t{group} * launch.vector_bytes;
+      if (group + 1 < launch.groups) return;
+      size = launch.last_vector, outliers = launch.last_outliers, index_bytes = launch.last_index_bytes;
       return;
     }
     uint32_t layer_index = launch.shape.by_tokens.Quotient(index);
@@ -25,15 +32,23 @@ struct VectorAt {
     at.layer = layer_index - at.block * launch.shape.layers;
     meta_offset = (uint64_t{at.layer} * launch.shape.tokens + at.token) * launch.vector_bytes;
   }
-  __device__ __forceinline__ RowAt Row(const NuqLaunch& launch, uint32_t index) const {
+  // The row and the channel of a value: a vector has rows of one head, or one row of every head.
+  __device__ __forceinline__ RowAt Row(const NuqLaunch& launch, uint32_t index, uint32_t* channel) const {
     RowAt row = at;
-    if (!launch.job.per_channel) row.head = index / launch.shape.width;
+    uint32_t rows = launch.by_width.Quotient(index);
+    *channel = index - rows * launch.shape.width;
+    if (launch.job.per_channel) {
+      row.token += rows;
+    } else {
+      row.head += rows;
+    }
     return row;
   }
   template <typename Value>
   __device__ __forceinline__ Value* At(const NuqLaunch& launch, uint32_t index) const {
-    uint32_t c = launch.job.per_channel ? index : index % launch.shape.width;
-    return RowOf<Value>(launch.job.rows, launch.by_page, Row(launch, index)) + c * launch.job.rows.channel_stride;
+    uint32_t channel;
+    RowAt row = Row(launch, index, &channel);
+    return RowOf<Value>(launch.job.rows, launch.by_page, row) + channel * launch.job.rows.channel_stride;
   }
   // Of the artifact's arrays: per channel alone.
   __device__ __forceinline__ float Channel(const NuqLaunch& launch, const float* array, uint32_t c) const {
@@ -78,11 +93,11 @@ __device__ __forceinline__ Key KeyOf(uint32_t number, uint32_t index) { return K
 
 // The `count`-th largest of key(i); above all where `count` is 0. `key` gives 0 for what is not to be chosen.
 template <typename KeyAt>
-__device__ __forceinline__ Key NthLargest(const NuqLaunch& launch, uint32_t count, const KeyAt& key) {
+__device__ __forceinline__ Key NthLargest(const VectorAt& vector, uint32_t count, const KeyAt& key) {
   Key last = ~Key{0};
   for (uint32_t n = 0; n < count; ++n) {
     Key own = 0;
-    for (uint32_t i = threadIdx.x; i < launch.vector; i += kThreads) {
+    for (uint32_t i = threadIdx.x; i < vector.size; i += kThreads) {
       Key candidate = key(i);
       if (candidate < last) own = max(own, candidate);
     }
@@ -97,9 +112,9 @@ __device__ __forceinline__ void StoreOutliers(const NuqLaunch& launch, const Vec
                                               const Taken& taken) {
   __shared__ uint32_t of_warp[kThreads / 32];
   uint32_t before = 0, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  for (uint32_t first = 0; first < launch.vector; first += kThreads) {
+  for (uint32_t first = 0; first < vector.size; first += kThreads) {
     uint32_t i = first + threadIdx.x;
-    bool mine = i < launch.vector && taken(i);
+    bool mine = i < vector.size && taken(i);
     uint32_t warp_mask = __ballot_sync(0xFFFFFFFFu, mine);
     __syncthreads();
     of_warp[warp] = __popc(warp_mask);
@@ -110,11 +125,11 @@ __device__ __forceinline__ void StoreOutliers(const NuqLaunch& launch, const Vec
       before += of_warp[w];
     }
     if (!mine) continue;
-    uint64_t at = offset + uint64_t{rank} * (launch.index_bytes + sizeof(Meta));
-    if (launch.index_bytes == 2) StorePieces(launch, vector, at, static_cast<uint16_t>(i));
-    if (launch.index_bytes == 4) StorePieces(launch, vector, at, i);
+    uint64_t at = offset + uint64_t{rank} * (vector.index_bytes + sizeof(Meta));
+    if (vector.index_bytes == 2) StorePieces(launch, vector, at, static_cast<uint16_t>(i));
+    if (vector.index_bytes == 4) StorePieces(launch, vector, at, i);
     float value = LoadRowValue(vector.At<const Value>(launch, i));
-    StorePieces(launch, vector, at + launch.index_bytes, MetaTraits<Meta>::Nearest(value));
+    StorePieces(launch, vector, at + vector.index_bytes, MetaTraits<Meta>::Nearest(value));
   }
 }
 
@@ -122,7 +137,7 @@ __device__ __forceinline__ void StoreOutliers(const NuqLaunch& launch, const Vec
 template <typename Value>
 __device__ __forceinline__ float LargestMagnitude(const NuqLaunch& launch, const VectorAt& vector) {
   Key largest = 0;  // Magnitudes as integers order as they do, and NaN comes after Inf.
-  for (uint32_t i = threadIdx.x; i < launch.vector; i += kThreads) {
+  for (uint32_t i = threadIdx.x; i < vector.size; i += kThreads) {
     float value = LoadRowValue(vector.At<const Value>(launch, i));
     largest = max(largest, Key{__float_as_uint(value) & 0x7FFFFFFFu});
   }
@@ -134,8 +149,9 @@ template <typename Normalised>
 __device__ __forceinline__ void StoreCodeRows(const NuqLaunch& launch, const VectorAt& vector, const float* thresholds,
                                               const Normalised& normalised) {
   uint32_t width = launch.shape.width;
-  for (uint32_t first = 0; first < launch.vector; first += width) {
-    RowAt row = vector.Row(launch, first);
+  for (uint32_t first = 0; first < vector.size; first += width) {
+    uint32_t channel;
+    RowAt row = vector.Row(launch, first, &channel);
     StoreCodeRow(launch.job.codes, row.block, launch.shape.InBlock(row), width, launch.job.bits,
                  [&](uint32_t c) { return NearestLevel(thresholds, launch.job.bits, normalised(first + c)); });
   }
@@ -148,18 +164,20 @@ __global__ void __launch_bounds__(kThreads) EncodeChannel(const __grid_constant_
   LoadThresholds(launch.job, vector.at.layer, thresholds);
   __syncthreads();
   const TransformView& ranges = launch.job.ranges;
-  auto normalised = [&](uint32_t c) {
-    float value = LoadRowValue(vector.At<const Value>(launch, c));
-    return (value - vector.Channel(launch, ranges.mean, c)) * vector.Channel(launch, ranges.encode_scale, c);
+  auto normalised = [&](uint32_t i) {
+    uint32_t c;
+    RowAt row = vector.Row(launch, i, &c);
+    const Value* at = RowOf<const Value>(launch.job.rows, launch.by_page, row) + c * launch.job.rows.channel_stride;
+    return (LoadRowValue(at) - vector.Channel(launch, ranges.mean, c)) * vector.Channel(launch, ranges.encode_scale, c);
   };
-  auto key = [&](uint32_t c) { return KeyOf(__float_as_uint(normalised(c)) & 0x7FFFFFFFu, c); };
+  auto key = [&](uint32_t i) { return KeyOf(__float_as_uint(normalised(i)) & 0x7FFFFFFFu, i); };
   float magnitude = LargestMagnitude<Value>(launch, vector);
   if (threadIdx.x == 0) {
-    TellSurvey(launch, vector.at.block, MagnitudeSurvey<Meta>(magnitude, launch.outliers > 0));
+    TellSurvey(launch, vector.at.block, MagnitudeSurvey<Meta>(magnitude, vector.outliers > 0));
   }
-  Key last = NthLargest(launch, launch.outliers, key);
-  if (launch.outliers > 0) {
-    StoreOutliers<Value, Meta>(launch, vector, 0, [&](uint32_t c) { return key(c) >= last; });
+  Key last = NthLargest(vector, vector.outliers, key);
+  if (vector.outliers > 0) {
+    StoreOutliers<Value, Meta>(launch, vector, 0, [&](uint32_t i) { return key(i) >= last; });
   }
   StoreCodeRows(launch, vector, thresholds, normalised);
 }
@@ -173,14 +191,14 @@ __global__ void __launch_bounds__(kThreads) EncodeToken(const __grid_constant__ 
   auto value = [&](uint32_t i) { return LoadRowValue(vector.At<const Value>(launch, i)); };
   auto order = [&](uint32_t i) { return static_cast<uint32_t>(OrderOf(value(i))) ^ 0x80000000u; };
   auto high_key = [&](uint32_t i) { return KeyOf(order(i), i); };
-  uint32_t low_count = launch.outliers / 2;
-  Key high_last = NthLargest(launch, launch.outliers - low_count, high_key);
+  uint32_t low_count = vector.outliers / 2;
+  Key high_last = NthLargest(vector, vector.outliers - low_count, high_key);
   auto low_key = [&](uint32_t i) { return high_key(i) >= high_last ? 0 : KeyOf(~order(i), i); };
-  Key low_last = NthLargest(launch, low_count, low_key);
+  Key low_last = NthLargest(vector, low_count, low_key);
   auto taken = [&](uint32_t i) { return high_key(i) >= high_last || low_key(i) >= low_last; };
   // The extremes of what is left; 0 where nothing is.
   Key least = 0, most = 0;
-  for (uint32_t i = threadIdx.x; i < launch.vector; i += kThreads) {
+  for (uint32_t i = threadIdx.x; i < vector.size; i += kThreads) {
     if (taken(i)) continue;
     most = max(most, high_key(i));
     least = max(least, low_key(i));
@@ -213,9 +231,9 @@ __global__ void __launch_bounds__(kThreads) DecodeVector(const __grid_constant__
     reach = Traits::ToFloat(LoadPieces<Meta>(launch, vector, sizeof(Meta)));
     entries = 2 * sizeof(Meta);
   }
-  for (uint32_t i = threadIdx.x; i < launch.vector; i += kThreads) {
-    RowAt row = vector.Row(launch, i);
-    uint32_t c = job.per_channel ? i : i % launch.shape.width;
+  for (uint32_t i = threadIdx.x; i < vector.size; i += kThreads) {
+    uint32_t c;
+    RowAt row = vector.Row(launch, i, &c);
     float level = decoded[LoadCode(job.codes, row.block, launch.shape.InBlock(row), launch.shape.width, job.bits, c)];
     float value = NuqValueOf(level, centre, reach);
     if (job.per_channel) {
@@ -224,20 +242,21 @@ __global__ void __launch_bounds__(kThreads) DecodeVector(const __grid_constant__
     StoreSaturated(vector.At<Value>(launch, i), value);
   }
   __syncthreads();
-  for (uint32_t e = threadIdx.x; e < launch.outliers; e += kThreads) {
-    uint64_t at = entries + uint64_t{e} * (launch.index_bytes + sizeof(Meta));
+  for (uint32_t e = threadIdx.x; e < vector.outliers; e += kThreads) {
+    uint64_t at = entries + uint64_t{e} * (vector.index_bytes + sizeof(Meta));
     uint32_t index =
-        launch.index_bytes == 2 ? LoadPieces<uint16_t>(launch, vector, at) : LoadPieces<uint32_t>(launch, vector, at);
+        vector.index_bytes == 2 ? LoadPieces<uint16_t>(launch, vector, at) : LoadPieces<uint32_t>(launch, vector, at);
     // Damaged metadata writes nothing outside its vector.
-    if (index >= launch.vector) continue;
-    float value = Traits::ToFloat(LoadPieces<Meta>(launch, vector, at + launch.index_bytes));
+    if (index >= vector.size) continue;
+    float value = Traits::ToFloat(LoadPieces<Meta>(launch, vector, at + vector.index_bytes));
     StoreSaturated(vector.At<Value>(launch, index), value);
   }
 }
 
 uint32_t Vectors(const NuqLaunch& launch) {
   const BatchShape& shape = launch.shape;
-  return launch.job.per_channel ? shape.rows() : shape.blocks * shape.layers * shape.tokens;
+  uint32_t layers = shape.blocks * shape.layers;
+  return layers * (launch.job.per_channel ? shape.heads * launch.groups : shape.tokens);
 }
 
 }  // namespace

@@ -17,6 +17,11 @@ struct NuqLaunch {
   uint32_t outliers = 0;      // Of a vector.
   uint32_t index_bytes = 2;   // Of an entry.
   uint32_t vector_bytes = 0;  // Of metadata.
+  // Per channel: tokens of a vector, vectors of a head, of which the last may be shorter, and a head's metadata.
+  uint32_t group = 1, groups = 0;
+  uint32_t last_vector = 0, last_outliers = 0, last_index_bytes = 2;
+  uint32_t head_bytes = 0;
+  FastDivisor by_groups, by_width;
 };
 
 // For widths of 64, 128 and 256.
