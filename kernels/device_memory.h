@@ -21,6 +21,8 @@ class DeviceMemory {
   template <typename T>
   explicit DeviceMemory(const std::vector<T>& values) : DeviceMemory(values.size() * sizeof(T)) {
     FIRN_CHECK(cudaMemcpy(data_, values.data(), bytes_, cudaMemcpyHostToDevice) == cudaSuccess);
+    // It may come back before the bytes are there, and a stream that does not block does not wait for them.
+    FIRN_CHECK(cudaStreamSynchronize(nullptr) == cudaSuccess);
   }
   DeviceMemory(DeviceMemory&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}

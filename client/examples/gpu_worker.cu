@@ -124,6 +124,7 @@ class Worker {
               [](uint32_t a, uint32_t b) { return (a * 2654435761u) < (b * 2654435761u); });
     Check(cudaMalloc(&pages_, order_.size() * sizeof(uint32_t)), "allocate");
     Check(cudaMemcpy(pages_, order_.data(), order_.size() * sizeof(uint32_t), cudaMemcpyHostToDevice), "copy");
+    Check(cudaDeviceSynchronize(), "wait for copies");  // The stream that does not block would not.
     int clock_khz = 0;
     Check(cudaDeviceGetAttribute(&clock_khz, cudaDevAttrClockRate, 0), "ask for the clock");
     delay_cycles_ = static_cast<long long>(options.delay_us) * clock_khz / 1000;

@@ -38,16 +38,16 @@ void IpcMemory::CloseIdleLocked(int64_t now_ms) {
     bool idle = (*it)->used_ms + kIdleMs < now_ms;
     if (!idle && open <= kOpenMax) return;
     if (it->use_count() > 1) continue;
+    by_handle_.erase((*it)->handle);
     it = opened_.erase(it);
     --open;
   }
 }
 
 absl::StatusOr<std::shared_ptr<OpenedMemory>> IpcMemory::FindLocked(const DeviceHandle& handle, int64_t now_ms) {
-  for (auto it = opened_.begin(); it != opened_.end(); ++it) {
-    if ((*it)->handle != handle) continue;
-    (*it)->used_ms = now_ms;
-    opened_.splice(opened_.begin(), opened_, it);
+  if (auto known = by_handle_.find(handle); known != by_handle_.end()) {
+    (*known->second)->used_ms = now_ms;
+    opened_.splice(opened_.begin(), opened_, known->second);
     return opened_.front();
   }
   static const absl::StatusOr<AddressRange> address_range = FindAddressRange();
@@ -73,6 +73,7 @@ absl::StatusOr<std::shared_ptr<OpenedMemory>> IpcMemory::FindLocked(const Device
   }
   opened->bytes = bytes;
   opened_.push_front(opened);
+  by_handle_.emplace(handle, opened_.begin());
   return opened;
 }
 

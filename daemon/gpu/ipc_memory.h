@@ -13,6 +13,7 @@
 #include <mutex>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "tiers/hot/device_rows.h"
 
@@ -29,7 +30,8 @@ struct OpenedMemory {
 
 class IpcMemory {
  public:
-  static constexpr size_t kOpenMax = 256;
+  // A worker has some two allocations a layer; what is opened anew at every job costs a tenth of a millisecond each.
+  static constexpr size_t kOpenMax = 8192;
   static constexpr int64_t kIdleMs = 30'000;
 
   // InvalidArgument where an allocation has fewer bytes than `ends` says are used, or where a handle opens nothing.
@@ -40,8 +42,11 @@ class IpcMemory {
   absl::StatusOr<std::shared_ptr<OpenedMemory>> FindLocked(const DeviceHandle& handle, int64_t now_ms);
   void CloseIdleLocked(int64_t now_ms);
 
+  using Opened = std::list<std::shared_ptr<OpenedMemory>>;
   std::mutex mu_;
-  std::list<std::shared_ptr<OpenedMemory>> opened_;  // Guarded by mu_. The last used first.
+  // Guarded by mu_.
+  Opened opened_;  // The last used first.
+  absl::flat_hash_map<DeviceHandle, Opened::iterator> by_handle_;
 };
 
 }  // namespace firn::gpu
