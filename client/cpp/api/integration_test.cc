@@ -245,6 +245,18 @@ TEST_F(IntegrationTest, PrecisionIsServedAndSaid) {
     ASSERT_TRUE(record.status.ok()) << record.status;
     EXPECT_FALSE(record.record_header.empty());
     EXPECT_LT(record.payload_bytes, bytes.size());
+    // And back, under another key: the same codes.
+    PutItem again{.key = BlockKey::Opaque(std::string("packed ") + tier), .tokens = 64};
+    again.record_header = record.record_header;
+    again.runs = record.runs;
+    again.parts.k = std::span<const uint8_t>(record.payload);
+    PutResult put = PutOne(ns, again);
+    ASSERT_TRUE(put.status.ok()) << put.status;
+    EXPECT_TRUE(put.stored);
+    EXPECT_EQ(put.stored_class.Min(), expected);
+    EXPECT_EQ(GetOne(ns, again.key).payload, got.payload);
+    again.parts.v = std::span<const uint8_t>(bytes);
+    EXPECT_TRUE(absl::IsInvalidArgument(PutOne(ns, again).status));
   }
   GetOptions part;
   part.representation = Representation::kFp32;
