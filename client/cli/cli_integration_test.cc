@@ -63,6 +63,32 @@ TEST_F(CliTest, AFileGoesThroughTheTiersAndComesBack) {
   EXPECT_EQ(Firn("get " + blocks).code, 1);
 }
 
+TEST_F(CliTest, BlocksAreCopiedToAnotherDaemonAsTheyAreStored) {
+  DaemonProcess other(Options());
+  absl::Status started = other.Start();
+  ASSERT_TRUE(started.ok()) << started << other.Log();
+  const std::string blocks = "--file " + Sample() + " --model m", to = " --to unix:" + other.socket_path();
+  ASSERT_EQ(Firn("--json put " + Sample() + " --model m --ttl 1h").json()["stored"], 2);
+  std::string first = Firn("--json ls").json()["blocks"][0]["key"];
+  ASSERT_EQ(Firn("demote --key " + first + " --tier warm").code, 0);
+  Outcome copied = Firn("--json copy --all" + to);
+  ASSERT_EQ(copied.code, 0) << copied.text;
+  EXPECT_EQ(copied.json()["copied"], 2);
+  EXPECT_EQ(copied.json()["precision"]["exact"], 1);
+  EXPECT_EQ(copied.json()["precision"]["int8"], 1);
+  Outcome here = Firn("--json get " + blocks + " --check");
+  Outcome there = RunFirn(other.socket_path(), "--json get " + blocks + " --check");
+  ASSERT_EQ(there.code, 0) << there.text;
+  EXPECT_EQ(there.json()["relative_error_k"], here.json()["relative_error_k"]);
+  EXPECT_EQ(there.json()["relative_error_v"], here.json()["relative_error_v"]);
+  EXPECT_GT(there.json()["relative_error_k"], 0.0);
+  EXPECT_EQ(RunFirn(other.socket_path(), "--json verify").json()["consistent"], true);
+  EXPECT_EQ(Firn("--json copy --all" + to).json()["existing"], 2);
+  EXPECT_EQ(Firn("copy --key " + std::string(64, '0') + to).code, 1) << "a miss";
+  EXPECT_EQ(Firn("copy --all --most int9" + to).code, 2);
+  EXPECT_EQ(Firn("copy --all --to unix:" + Path("nobody.sock")).code, 3);
+}
+
 TEST_F(CliTest, FilesWithoutTokensAreNamedByContent) {
   constexpr uint64_t kValues = 2 * 3 * 2 * 40 * 64;  // K and V, 3 layers, 2 heads, 40 tokens, 64 channels.
   std::vector<uint8_t> values = firnkv::HalfPattern(kValues * 2, 5);

@@ -75,6 +75,7 @@ int main(int argc, char** argv) {
   firn::cli::AddInspect(&app, &context, &code);
   firn::cli::AddTiers(&app, &context, &code);
   firn::cli::AddScrub(&app, &context, &code);
+  firn::cli::AddCopy(&app, &context, &code);
   firn::cli::AddMoves(&app, &context, &code);
   firn::cli::AddRemoval(&app, &context, &code);
   firn::cli::AddWatch(&app, &context, &code);

@@ -15,6 +15,7 @@ void AddGet(CLI::App* app, Context* context, int* code);
 void AddKeys(CLI::App* app, Context* context, int* code);
 void AddInspect(CLI::App* app, Context* context, int* code);  // ls, stat, namespaces
 void AddTiers(CLI::App* app, Context* context, int* code);    // tiers, capabilities, stats, wait, capacity
+void AddCopy(CLI::App* app, Context* context, int* code);
 void AddMoves(CLI::App* app, Context* context, int* code);    // demote, promote, degrade, prefetch
 void AddRemoval(CLI::App* app, Context* context, int* code);  // delete, clear, flush, verify
 void AddScrub(CLI::App* app, Context* context, int* code);

@@ -14,13 +14,17 @@ absl::StatusOr<int64_t> Context::DeadlineMs() const {
 
 absl::StatusOr<firnkv::Client*> Context::Connect() {
   if (client_ == nullptr) {
-    firnkv::ClientOptions options;
-    options.address = socket;
-    FIRN_ASSIGN_OR_RETURN(int64_t deadline_ms, DeadlineMs());
-    if (deadline_ms > 0) options.deadline_ms = options.data_deadline_ms = deadline_ms;
-    FIRN_ASSIGN_OR_RETURN(client_, firnkv::Client::Create(options));
+    FIRN_ASSIGN_OR_RETURN(client_, ConnectTo(socket));
   }
   return client_.get();
+}
+
+absl::StatusOr<std::unique_ptr<firnkv::Client>> Context::ConnectTo(const std::string& address) const {
+  firnkv::ClientOptions options;
+  options.address = address;
+  FIRN_ASSIGN_OR_RETURN(int64_t deadline_ms, DeadlineMs());
+  if (deadline_ms > 0) options.deadline_ms = options.data_deadline_ms = deadline_ms;
+  return firnkv::Client::Create(options);
 }
 
 int ExitCodeOf(const absl::Status& status) {

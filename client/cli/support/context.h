@@ -39,6 +39,8 @@ class Context {
 
   // Connects on first use.
   absl::StatusOr<firnkv::Client*> Connect();
+  // To another daemon, with the same options.
+  absl::StatusOr<std::unique_ptr<firnkv::Client>> ConnectTo(const std::string& address) const;
   // Per call; 0: the client's default.
   absl::StatusOr<int64_t> DeadlineMs() const;
 
