@@ -23,6 +23,16 @@ no real data at /nowhere
 
 
 [  SKIPPED ] Real.Quiet (3 ms)
+[ RUN      ] All/Real.Each/fp8
+/a/b_test.cc:16: Skipped
+not for this one
+
+[  SKIPPED ] All/Real.Each/fp8, where GetParam() = 8-byte object <00-00> (0 ms)
+[ RUN      ] All/Real.Each/int8
+/a/b_test.cc:16: Skipped
+not for this one
+
+[  SKIPPED ] All/Real.Each/int8 (0 ms)
 [  PASSED  ] 1 test.
 [  SKIPPED ] 2 tests, listed below:
 [  SKIPPED ] Real.Data
@@ -41,9 +51,10 @@ cat >"$place/expected" <<'EOF'
 1/2 Test #1: some_test ...   Passed
 
 
-skipped within programs that passed or failed, 2 cases:
+skipped within programs that count as run:
   some_test: Real.Data: no real data at /nowhere
   some_test: Real.Quiet
+  some_test: All/Real.Each (2 of its parameters): not for this one
 
 50% tests passed, 1 tests failed out of 2
 
