@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 
 #include "base/read_file.h"
 #include "base/status.h"
@@ -47,6 +48,12 @@ void PresetOptions::AddInputsTo(CLI::App* app) {
   app->add_option(
          "--ranking-share", ranking_share,
          fmt::format("Share of the layers that get more bits, above 0, at most 1 (default: {})", ranking_share))
+      ->check([](const std::string& text) {
+        double share = 0;
+        auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), share);
+        bool right = error == std::errc() && end == text.data() + text.size() && share > 0 && share <= 1;
+        return right ? std::string() : fmt::format("{}; allowed: above 0, at most 1", text);
+      })
       ->type_name("SHARE");
 }
 
@@ -107,6 +114,7 @@ void PlanOptions::AddTo(CLI::App* app) {
   group
       ->add_option("--max-error", max_error,
                    "A demotion whose relative error would pass this, 0.1 for 10 %, stops finer (default: 0, no limit)")
+      ->check(CLI::NonNegativeNumber)
       ->type_name("ERROR");
   group->add_option("--keep-first", keep_first, "Leading tokens of a sequence kept exact, 0 to 65536 (default: 4)")
       ->check(WholeNumber<uint32_t>(0, 65536))

@@ -234,8 +234,8 @@ absl::Status CheckTier(const FilePlace& place, std::string_view key, const std::
 absl::StatusOr<PrecisionPlan> PlanFor(const PlanFile& file, const NamespaceFacts& facts,
                                       std::span<const TierInfo> tiers) {
   if (facts.layer_last <= facts.layer_first || facts.kv_heads == 0) {
-    return firn::InvalidArgument("a namespace of layers [{}, {}) and {} KV heads has none", facts.layer_first,
-                                 facts.layer_last, facts.kv_heads);
+    return firn::InvalidArgument("a namespace of layers from {} up to, not with, {} and {} KV heads has none",
+                                 facts.layer_first, facts.layer_last, facts.kv_heads);
   }
   for (const LayerClasses& entry : file.layers) FIRN_RETURN_IF_ERROR(CheckNumbers(entry, facts));
   FIRN_RETURN_IF_ERROR(CheckRanked(file.ranked, facts));
