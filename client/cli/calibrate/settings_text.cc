@@ -76,7 +76,7 @@ constexpr std::string_view kBalance = "balance";
 constexpr std::string_view kFrequencies = "rope-frequencies";
 constexpr OptionRow kOptions[] = {
     {"key-sections", "--key-sections", SectionNames},
-    {"value-sections", "--value-sections (of --out-values)", SectionNames},
+    {"value-sections", "--value-sections (of --out-values, --register)", SectionNames},
     {"outliers", "--outliers", Same},
     {"codebook-bits", "--codebook-bits", Same},
     {"q-norm", "--q-norm", OnOrOff},

@@ -30,7 +30,7 @@ TEST(SettingsText, EveryOptionIsNamedWithBothValues) {
   for (const Case& c : {
            Case{[](auto& s) { s.keys.codebooks = false; },
                 "--key-sections balance,codebooks,scales, now balance,scales"},
-           {[](auto& s) { s.values.scales = true; }, "--value-sections (of --out-values) none, now scales"},
+           {[](auto& s) { s.values.scales = true; }, "--value-sections (of --out-values, --register) none, now scales"},
            {[](auto& s) { s.outliers = 20; }, "--outliers 10, now 20"},
            {[](auto& s) { s.codebook_bits = {3}; }, "--codebook-bits 2,3,4, now 3"},
            {[](auto& s) { s.q_norm = true; }, "--q-norm off, now on"},
