@@ -100,13 +100,9 @@ class Daemon {
   bool store_closing_ = false;    // Guarded by store_mu_.
 };
 
-size_t ExecutorThreads(const Config& config) {
-  return config.threads != 0 ? config.threads : std::max(2u, std::thread::hardware_concurrency());
-}
-
 Daemon::Daemon(DaemonOptions options) : options_(std::move(options)) {
-  executor_.emplace(ExecutorThreads(options_.config));
-  demotion_executor_.emplace(ExecutorThreads(options_.config), static_cast<int>(options_.config.store.demotion_nice));
+  executor_.emplace(ThreadsInForce(options_.config));
+  demotion_executor_.emplace(ThreadsInForce(options_.config), static_cast<int>(options_.config.store.demotion_nice));
   core_.emplace(CoreOptions());
   startup_.emplace(Startup::Options{.config = &options_.config,
                                     .executor = &*executor_,

@@ -47,6 +47,8 @@ const toml::node* TomlSection::Find(std::string_view key) {
   return node;
 }
 
+uint32_t TomlSection::line() const { return table_.source().begin.line; }
+
 void TomlSection::Error(std::string_view key, const std::string& what) {
   if (!told_.emplace(key).second) return;  // What follows from a value that is wrong already helps nobody.
   const toml::node* node = table_.get(key);

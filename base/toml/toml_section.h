@@ -63,6 +63,7 @@ class TomlSection {
   // One error a key: the first.
   void Error(std::string_view key, const std::string& what);
   const std::string& prefix() const { return prefix_; }
+  uint32_t line() const;  // Where the section begins.
 
  private:
   const toml::node* Find(std::string_view key);

@@ -123,6 +123,41 @@ TEST_F(CliTest, WrongInputIsSaidWithItsValueAndLimit) {
   EXPECT_EQ(RunFirn("/no/such/socket", "--json tiers").json()["error"]["code"], "UNAVAILABLE");
 }
 
+TEST_F(CliTest, WrongValuesAreNamedWithTheirOptionAndWhatIsAllowed) {
+  const std::string put = "put " + Sample() + " --model m ";
+  ASSERT_EQ(Firn(put).code, 0);
+  struct Case {
+    std::string arguments;
+    const char* message;
+  };
+  for (const Case& c : {
+           Case{put + "--ttl 5", "--ttl 5: \"5\" has nothing as its unit"},
+           Case{"--timeout 5 tiers", "--timeout 5: \"5\" has nothing as its unit"},
+           Case{"bench --size 5", "--size 5: \"5\" has nothing as its unit"},
+           Case{put + "--floor int5", "--floor int5 is not a precision; allowed: exact, int8, int4, int3, int2, or"},
+           Case{"get --all --most q", "--most q is not a precision; allowed: exact"},
+           Case{put + "--max-error -1", "--max-error"},
+           Case{put + "--preset kvmix --ranking r.csv --ranking-share 7", "--ranking-share: 7; allowed: above 0"},
+           Case{put + "--tier-target attic=int4",
+                "tier \"attic\": the daemon has no such tier; allowed: hot, warm, cold"},
+           Case{put + "--tier-target cold=x", "--tier-target cold=x is not TIER=PRECISION; precisions: exact"},
+           Case{"capacity --tier hot --to 64GiB", "hot: a capacity of 64.00 GiB; allowed: 64.00 KiB to "},
+       }) {
+    Outcome outcome = Firn(c.arguments);
+    EXPECT_EQ(outcome.code, 2) << c.arguments << "\n" << outcome.text;
+    EXPECT_THAT(outcome.text, HasSubstr(c.message)) << c.arguments;
+  }
+  EXPECT_THAT(Firn("get --all --layer-first 5").text,
+              HasSubstr("layer_first = 5 and layer_count = 0 (0: to the last); the namespace has 2 layers, 0 to 1"));
+  EXPECT_THAT(Firn("namespaces").text, testing::ContainsRegex("fp16 +0-1 ")) << "both ends, as plans have it";
+}
+
+TEST_F(CliTest, ChaosLeavesNothingWhereNoDaemonStarted) {
+  Outcome outcome = Firn("chaos --seconds 1 --firnd /bin/true --dir " + Path("chaos"));
+  EXPECT_EQ(outcome.code, 5) << outcome.text;
+  EXPECT_TRUE(std::filesystem::is_empty(Path("chaos"))) << "the folder is the caller's; what is in it is not";
+}
+
 // A script that asked for JSON gets one document, whatever it asked wrong.
 TEST_F(CliTest, AWrongCommandLineIsADocumentToo) {
   struct Case {
@@ -131,11 +166,13 @@ TEST_F(CliTest, AWrongCommandLineIsADocumentToo) {
   for (const Case& c :
        {Case{"", "subcommand is required"}, Case{"frobnicate", "no such command or option: frobnicate"},
         Case{"put", "file is required"}, Case{"put f --block-tokens 0", "1 to 65536"},
-        Case{"put f --keep-first -1", "0 to 4294967295"}, Case{"demote --all", "--tier is required"},
-        Case{"get --all --as int7", "int7"}, Case{"get --all --layer-count -1", "0 to 4294967295"},
-        Case{"get --all --layer-first x", "0 to 4294967295"}, Case{"calibrate", "files is required"},
-        Case{"watch --after -1", "0 to 18446744073709551615"}, Case{"watch --count -1", "0 to 18446744073709551615"},
-        Case{"ls --limit -1", "0 to "}, Case{"tiers --nonsense", "nonsense"}}) {
+        Case{"put f --keep-first -1", "--keep-first: Value -1 not in range 0 to 65536"},
+        Case{"demote --all", "--tier is required"}, Case{"get --all --as int7", "int7"},
+        Case{"get --all --layer-count -1", "is no whole number of 0 or more"},
+        Case{"get --all --layer-first x", "is no whole number of 0 or more"}, Case{"calibrate", "files is required"},
+        Case{"watch --after -1", "is no whole number of 0 or more"},
+        Case{"watch --count -1", "is no whole number of 0 or more"},
+        Case{"ls --limit -1", "is no whole number of 0 or more"}, Case{"tiers --nonsense", "nonsense"}}) {
     Outcome outcome = Firn(std::string("--json ") + c.arguments);
     EXPECT_EQ(outcome.code, 2) << c.arguments;
     Json error = outcome.json().value("error", Json::object());
@@ -286,9 +323,27 @@ TEST_F(CliTest, ManyNamespacesAreNotAllRecited) {
   ASSERT_EQ(Firn("keys " + Sample() + " --model other").code, 0);
   Outcome outcome = Firn("ls --model m");
   EXPECT_EQ(outcome.code, 2);
-  EXPECT_THAT(outcome.text, HasSubstr("13 of 14 namespaces match"));
+  EXPECT_THAT(outcome.text, HasSubstr("13 of 14 namespaces are --model m; name one with --ns:"));
   EXPECT_THAT(outcome.text, HasSubstr("and 3 more"));
   EXPECT_THAT(outcome.text, testing::Not(HasSubstr(" other")));
+  Outcome absent = Firn("ls --model nosuch");
+  EXPECT_EQ(absent.code, 2);
+  EXPECT_THAT(absent.text, HasSubstr("none of 14 namespaces is --model nosuch; name one with --ns:"));
+  EXPECT_THAT(Firn("ls").text, HasSubstr("there are 14 namespaces; name one with --ns:"));
+}
+
+// Keys of content have no room for them: two adapters' blocks would be one.
+TEST_F(CliTest, ExtrasWithoutTokenIdsAreRefused) {
+  std::vector<uint8_t> values(size_t{2} * 16 * 64 * 2);
+  Tensor tensor{.name = "", .type = ElementType::kF16, .shape = {2, 1, 1, 16, 64}, .bytes = values};
+  ASSERT_TRUE(WriteNpy(Path("kv.npy"), tensor).ok());
+  for (const char* command : {"put ", "keys ", "exists --file "}) {
+    Outcome refused = Firn(command + Path("kv.npy") + " --model m --extra salt");
+    EXPECT_EQ(refused.code, 2) << command << refused.text;
+    EXPECT_THAT(refused.text, HasSubstr("--extra salt: goes into keys of token ids alone")) << command;
+  }
+  EXPECT_EQ(Firn("put " + Path("kv.npy") + " --model m").code, 0);
+  EXPECT_EQ(Firn("put " + Sample() + " --model m --extra salt").code, 0) << "it has ids";
 }
 
 TEST(Cli, SaysItsVersion) {

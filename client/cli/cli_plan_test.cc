@@ -107,8 +107,8 @@ TEST_F(PlanTest, CheckNeedsNoDaemonUnlessAsked) {
   EXPECT_THAT(offline.text, HasSubstr("is right: 0 rules; layers not checked"));
   Outcome tiers = Firn("plan check --daemon " + plan);
   EXPECT_EQ(tiers.code, 1);
-  EXPECT_THAT(tiers.text,
-              HasSubstr("a target for tier \"attic\": the daemon has no such tier; allowed: hot, warm, cold"));
+  EXPECT_THAT(tiers.text, HasSubstr("plan.toml: targets (line 3): a target for tier \"attic\": the daemon has no such "
+                                    "tier; allowed: hot, warm, cold"));
   Outcome wrong = RunFirn("/no/such/socket", "--json plan check " + Write("wrong.toml", "key_grop = 4\n"));
   EXPECT_EQ(wrong.code, 1);
   EXPECT_THAT(wrong.text, HasSubstr("key_grop = 4: unknown key"));
@@ -219,6 +219,9 @@ TEST_F(PlanTest, WhatDoesNotBelongTogetherIsRefused) {
   EXPECT_THAT(Firn("put " + Sample() + " --ranking x.csv --preset int8").text, HasSubstr("x.csv"));
   EXPECT_EQ(Firn("plan").code, 2);
   EXPECT_EQ(Firn("plan preset best").code, 2);
+  EXPECT_THAT(Firn("plan preset kvmix").text, HasSubstr("needs a ranking of layers: --ranking FILE"));
+  EXPECT_THAT(Firn("plan preset kvquant-3").text,
+              HasSubstr("needs an artifact of keys and one of values: --artifact HEX and --value-artifact HEX"));
 }
 
 // Every preset, printed, is a plan file of the same plan.

@@ -123,6 +123,8 @@ TEST_F(PrecisionTest, ImportantTokensStayExact) {
   Outcome stored = Firn(put + WriteFloats("importance.npy", importance));
   ASSERT_EQ(stored.code, 0) << stored.text;
   EXPECT_THAT(stored.text, Not(HasSubstr("changes nothing")));
+  EXPECT_THAT(stored.text, Not(HasSubstr("was not taken")));
+  EXPECT_THAT(Firn(put + Path("importance.npy")).text, HasSubstr("was not taken for 3 blocks that were there already"));
   const std::string blocks = " --file " + Path("kv.npy") + " --model m --block-tokens 16";
   ASSERT_EQ(Firn("demote" + blocks + " --tier warm").code, 0);
   ASSERT_EQ(Firn("get" + blocks + " --out " + Path("out.safetensors")).code, 0);
@@ -141,6 +143,38 @@ TEST_F(PrecisionTest, ImportantTokensStayExact) {
     }
     EXPECT_EQ(exact, favoured.contains(token)) << token;
   }
+}
+
+// NaN has no distance to anything: such a block is left out and told, and never makes the others' error 0.
+TEST_F(PrecisionTest, ErrorsLeaveOutWhatIsNotFinite) {
+  constexpr uint64_t kTokens = 32, kWidth = 64, kPart = kTokens * kWidth * 2;
+  std::vector<uint8_t> values = firnkv::HalfPattern(2 * kPart, 5);
+  const uint8_t nan[2] = {0x00, 0x7e}, infinity[2] = {0x00, 0x7c};
+  std::copy_n(nan, 2, values.begin() + 20 * kWidth * 2);               // K of the second block of 16,
+  std::copy_n(infinity, 2, values.begin() + kPart + 16 * kWidth * 2);  // and its V.
+  Tensor tensor{.name = "", .type = ElementType::kF16, .shape = {2, 1, 1, kTokens, kWidth}, .bytes = values};
+  ASSERT_TRUE(WriteNpy(Path("kv.npy"), tensor).ok());
+  const std::string blocks = Path("kv.npy") + " --model m --block-tokens 16";
+  ASSERT_EQ(Firn("put " + blocks).code, 0);
+  ASSERT_EQ(Firn("demote --tier warm --file " + blocks).code, 0);
+  Json got = Firn("--json get --check --file " + blocks).json();
+  EXPECT_GT(got["relative_error_k"].get<double>(), 0.0) << got;
+  EXPECT_EQ(got["relative_error_k"], got["blocks"][0]["relative_error_k"]) << "that of the block that can be compared";
+  EXPECT_TRUE(got["blocks"][1]["relative_error_k"].is_null()) << got;
+  EXPECT_EQ(got["not_finite_k"], 1);
+  EXPECT_EQ(got["not_finite_v"], 1);
+  Outcome text = Firn("get --check --file " + blocks);
+  EXPECT_THAT(text.text,
+              HasSubstr("the error of K leaves out 1 of 2 blocks, which have NaN or infinities: 1 values of "));
+  EXPECT_THAT(text.text, HasSubstr("not finite"));
+
+  std::copy_n(nan, 2, values.begin());
+  std::copy_n(nan, 2, values.begin() + kPart);
+  ASSERT_TRUE(WriteNpy(Path("none.npy"), tensor).ok());
+  const std::string none = Path("none.npy") + " --model none --block-tokens 16";
+  ASSERT_EQ(Firn("put " + none).code, 0);
+  EXPECT_TRUE(Firn("--json get --check --file " + none).json()["relative_error_k"].is_null());
+  EXPECT_THAT(Firn("get --check --file " + none).text, HasSubstr("relative error: K none, V none"));
 }
 
 TEST_F(PrecisionTest, WrongImportanceIsSaidBeforeAnythingIsPut) {

@@ -132,6 +132,9 @@ ConfigPlaces DefaultPlaces();
 // state directory, one Unix socket in the runtime directory.
 Config DefaultConfig(const ConfigPlaces& places);
 
+// Those of the executor that this machine gets: as set, or one a core and at least 2.
+uint32_t ThreadsInForce(const Config& config);
+
 // What a file says. With errors, `config` holds the default in place of each value that is wrong.
 struct ConfigReading {
   Config config;

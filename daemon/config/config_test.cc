@@ -7,6 +7,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <regex>
+#include <set>
 
 #include "base/status.h"
 
@@ -43,6 +47,40 @@ TEST(Config, AnEmptyFileIsTheDefault) {
   ASSERT_EQ(config->tiers.size(), 3u);
   EXPECT_EQ(config->tiers[2].path, "/state/cold");
   EXPECT_EQ(config->listeners[0].uds, "/run/x/firnd.sock");
+}
+
+// Where nobody looks for a key, nobody sets it.
+TEST(Config, EveryKeyIsInTheExampleAndInTheManual) {
+  auto text_of = [](const std::string& path) {
+    std::ifstream in(std::string(FIRN_SOURCE_DIR) + "/" + path);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  const std::string parser = text_of("daemon/config/parse.cc"), example = text_of("deploy/firnd.toml"),
+                    manual = text_of("docs/configuration.md");
+  static const std::regex asked(
+      "\\.(?:String|Bytes|Duration|Count|Int|Share|Bool|Choice|Has|Sections?)\\(\"([a-z_]+)\"|Read(?:Precision|Ecc)"
+      "\\(section, \"([a-z_]+)\"|std::pair\\{\"([a-z_]+)\"|\\{\"([a-z_]+)\", &chosen");
+  std::set<std::string> keys;
+  for (auto at = std::sregex_iterator(parser.begin(), parser.end(), asked); at != std::sregex_iterator(); ++at) {
+    for (size_t i = 1; i < at->size(); ++i) {
+      if ((*at)[i].matched) keys.insert((*at)[i]);
+    }
+  }
+  EXPECT_GT(keys.size(), 50u);
+  EXPECT_THAT(keys,
+              testing::IsSupersetOf({"state_dir", "runtime_dir", "threads", "ecc", "least", "scrub", "interval"}));
+  for (const std::string& key : keys) {
+    EXPECT_TRUE(std::regex_search(example, std::regex("\\b" + key + " = |\\[" + key + "\\]"))) << key;
+    EXPECT_TRUE(std::regex_search(manual, std::regex("`(\\[+)?" + key + "(\\]+)?`"))) << key;
+  }
+}
+
+// What is in force is all there, also what is left out.
+TEST(Config, ThePrintedDefaultSaysHowManyThreads) {
+  EXPECT_THAT(PrintConfig(DefaultConfig(kPlaces)), testing::ContainsRegex("\n# One a core: threads = [0-9]+\n"));
+  auto three = Parse("threads = 3\n");
+  ASSERT_TRUE(three.ok());
+  EXPECT_THAT(PrintConfig(*three), HasSubstr("\nthreads = 3\n"));
 }
 
 TEST(Config, DirectoriesInTheFileMoveTheDefaults) {

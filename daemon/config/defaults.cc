@@ -1,6 +1,8 @@
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <thread>
 
 #include "daemon/config/config.h"
 
@@ -64,6 +66,10 @@ ConfigPlaces DefaultPlaces() {
     places.runtime_dir = root || home.empty() ? "/run/firnkv" : home + "/firnkv";
   }
   return places;
+}
+
+uint32_t ThreadsInForce(const Config& config) {
+  return config.threads != 0 ? config.threads : std::max(2u, std::thread::hardware_concurrency());
 }
 
 Config DefaultConfig(const ConfigPlaces& places) {

@@ -76,7 +76,8 @@ std::string PrintConfig(const Config& config) {
   std::string out;
   out +=
       fmt::format("state_dir = {}\nruntime_dir = {}\n", TomlQuoted(config.state_dir), TomlQuoted(config.runtime_dir));
-  if (config.threads != 0) out += fmt::format("threads = {}\n", config.threads);
+  // Where it is left out a comment, so that what is printed reads back to the same on any machine.
+  out += fmt::format("{}threads = {}\n", config.threads != 0 ? "" : "# One a core: ", ThreadsInForce(config));
   const LimitSettings& l = config.limits;
   out += fmt::format(
       "\n[limits]\ntransport_budget = {}\nblock_bytes = {}\nchunk_bytes = {}\nkeys = {}\nstreams = {}\nsessions = {}\n"

@@ -65,8 +65,9 @@ absl::Status PayloadSource::Prepare() {
   }
   if (request_.layer_first >= header.shape.layers ||
       request_.layer_count > header.shape.layers - request_.layer_first) {
-    return InvalidArgument("layers [{}, {}); the namespace has {} layers", request_.layer_first,
-                           uint64_t{request_.layer_first} + request_.layer_count, header.shape.layers);
+    return InvalidArgument(
+        "layer_first = {} and layer_count = {} (0: to the last); the namespace has {} layers, 0 to {}",
+        request_.layer_first, request_.layer_count, header.shape.layers, header.shape.layers - 1);
   }
   layers_ = request_.layer_count == 0 ? header.shape.layers - request_.layer_first : request_.layer_count;
   shape_ = header.shape;

@@ -22,6 +22,8 @@ def put_requests(fingerprint, block, payload):
 
 
 def main():
+    if len(sys.argv) != 2 or sys.argv[1] in ("-h", "--help"):
+        sys.exit(__doc__.strip())
     # Messages may be as large as Limits.message_bytes_max; the default of gRPC is 4 MiB.
     channel = grpc.insecure_channel(sys.argv[1], options=[("grpc.max_receive_message_length", 16 << 20)])
     kv = kv_pb2_grpc.KvStoreStub(channel)

@@ -27,4 +27,6 @@ printf '[admin]\nhttp = "off"\n' >"$place/firnd.toml"
 daemon=$!
 socket=unix:$place/run/firnd.sock
 "$build/client/cli/firn" --socket "$socket" wait --timeout 60s || { cat "$place/log" >&2; exit 1; }
+usage=$(PYTHONPATH="$place/stubs" "$python" "$root/docs/examples/put_get.py" 2>&1 || true)
+case $usage in *"put_get.py SOCKET"*) ;; *) echo "put_get.py without a socket: $usage"; exit 1 ;; esac
 PYTHONPATH="$place/stubs" "$python" "$root/docs/examples/put_get.py" "$socket"

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/status.h"
+#include "base/units.h"
 #include "tiers/warm/memory/streaming_copy.h"
 
 namespace firn {
@@ -215,8 +216,8 @@ void ArenaTier::CopyInImpl(const RunBytes& source, const MutableRunBytes& target
 
 absl::Status ArenaTier::SetCapacity(uint64_t bytes) {
   if (bytes < kArenaPageBytes || bytes > bytes_max()) {
-    return InvalidArgument("{}: a capacity of {} bytes; {} to {} expected, what it was opened with", name(), bytes,
-                           kArenaPageBytes, bytes_max());
+    return InvalidArgument("{}: a capacity of {}; allowed: {} to {}, with which it was opened", name(),
+                           FormatBytes(bytes), FormatBytes(kArenaPageBytes), FormatBytes(bytes_max()));
   }
   arena_->SetLimit(bytes);
   return absl::OkStatus();

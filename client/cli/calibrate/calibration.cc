@@ -1,6 +1,7 @@
 #include "client/cli/calibrate/calibration.h"
 
 #include "base/status.h"
+#include "client/cli/calibrate/settings_text.h"
 
 namespace firn::cli {
 namespace {
@@ -45,6 +46,9 @@ absl::StatusOr<CalibrationResult> Calibrate(const std::vector<Capture>& captures
     for (const Capture& capture : captures) state.captures.push_back(capture.ContentDigest());
     FIRN_ASSIGN_OR_RETURN(CalibrationState before, ReadState(run.state_path));
     if (!before.layers.empty()) {
+      // What a finished state has beyond what is asked for does no harm; a layer without it would not fit the others.
+      bool finished = before.layers.size() == captures[0].layers().size();
+      if (finished && SettingsCover(before.settings, state.settings)) before.settings = state.settings;
       FIRN_RETURN_IF_ERROR(CheckState(run.state_path, before, state));
       state.layers = std::move(before.layers);
     }
@@ -58,6 +62,7 @@ absl::StatusOr<CalibrationResult> Calibrate(const std::vector<Capture>& captures
       if (!run.state_path.empty()) FIRN_RETURN_IF_ERROR(WriteState(run.state_path, state));
     }
     result.results.push_back(state.layers[layer]);
+    if (!run.settings.values.any()) result.results.back().values = {};
     if (run.progress && !run.progress(result.results.size(), result.layers.size())) {
       return absl::CancelledError(fmt::format("stopped after layer {}", layer));
     }

@@ -207,10 +207,10 @@ TEST_F(CommandTest, AnArtifactIsShown) {
   std::string names;
   Json sections = keys.json()["sections"];
   for (const Json& section : sections) names += section["name"].get<std::string>() + ";";
-  EXPECT_EQ(
-      names,
-      "balance means;balance weights;centres;reaches;FP8 scales;codebook of 2 bits;codebook of 3 bits;codebook of "
-      "4 bits;rope, halves;");
+  EXPECT_EQ(names,
+            "balance means;balance weights;centres;reaches;calibrated scales;codebook of 2 bits;codebook of 3 "
+            "bits;codebook of "
+            "4 bits;rope, halves;");
   EXPECT_EQ(keys.json()["sections"][0]["shape"], "[2][2][128]");
   Outcome values = RunFirn("artifact " + Path("values"));
   EXPECT_THAT(values.text, HasSubstr("2 layers of 2 KV heads of 128 channels"));
@@ -304,6 +304,41 @@ TEST_F(CommandTest, OtherOptionsThanTheStatesAreNamedWithBothValues) {
   EXPECT_THAT(RunFirn(common + " --outliers 20 --rope-base 500000").text,
               HasSubstr("the rotary embedding (--rope-base, --rope-dim, --rope-factor, --rope-frequencies): pair 1 "));
   EXPECT_EQ(RunFirn(common + " --outliers 20 --rope-base 10000").code, 0);
+}
+
+// Budgets and where results go may change over a finished state, also to fewer of them.
+TEST_F(CommandTest, AFinishedStateWithMoreThanIsAskedForIsUsed) {
+  const std::string common = "calibrate " + MakeCapture(2, 128) + " --key-sections balance --resume " + Path("state");
+  ASSERT_EQ(RunFirn(common + " --out " + Path("keys") + " --out-values " + Path("values") + " --bits 4 --plan-out " +
+                    Path("plan"))
+                .code,
+            0);
+  Outcome fewer = RunFirn("--json " + common + " --out " + Path("fewer"));
+  ASSERT_EQ(fewer.code, 0) << fewer.text;
+  EXPECT_EQ(fewer.json()["layers_resumed"], 2);
+  EXPECT_FALSE(fewer.json().contains("value_artifact"));
+  EXPECT_EQ(Bytes("fewer"), Bytes("keys"));
+  EXPECT_EQ(RunFirn(common + " --out " + Path("fewer") + " --bits 3 --plan-out " + Path("plan")).code, 0)
+      << "the state keeps what it has";
+  EXPECT_EQ(RunFirn(common + " --out " + Path("fewer") + " --errors-out " + Path("e") + " --queries 9").code, 2);
+}
+
+// MiKV's balance is by magnitudes alone, the ladder's has means, too.
+TEST_F(CommandTest, BalanceOfEitherMethod) {
+  const std::string common = "calibrate " + MakeCapture(2, 128) + " --key-sections balance --out ";
+  ASSERT_EQ(RunFirn(common + Path("attention")).code, 0);
+  ASSERT_EQ(RunFirn(common + Path("mikv") + " --balance mikv --resume " + Path("state")).code, 0);
+  EXPECT_NE(Bytes("mikv"), Bytes("attention"));
+  Json sections = RunFirn("--json artifact " + Path("mikv")).json()["sections"];
+  ASSERT_EQ(sections.size(), 2u) << sections;
+  EXPECT_EQ(sections[0]["values"], "0 to 0");
+  EXPECT_EQ(sections[1]["name"], "balance weights");
+  Outcome other = RunFirn(common + Path("attention") + " --resume " + Path("state"));
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.text, HasSubstr("--balance mikv, now attention"));
+  Outcome none = RunFirn("calibrate " + Sample() + " --out " + Path("k") + " --key-sections scales --balance mikv");
+  EXPECT_EQ(none.code, 2) << none.text;
+  EXPECT_THAT(none.text, HasSubstr("have no balance"));
 }
 
 TEST_F(CommandTest, WrongCommandLinesSayWhatIsWrong) {

@@ -133,7 +133,7 @@ class PartCalibrators {
       FIRN_ASSIGN_OR_RETURN(sections, codebooks_->Finish());
     }
     if (balance_.has_value()) {
-      FIRN_ASSIGN_OR_RETURN(*balance, balance_->Finish());
+      FIRN_ASSIGN_OR_RETURN(*balance, balance_->Finish(settings_->balancing));
       if (choice_.balance) sections.mean = (*balance)->sections().mean, sections.weight = (*balance)->sections().weight;
     }
     if (scales_.has_value()) {

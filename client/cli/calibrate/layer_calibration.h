@@ -12,6 +12,7 @@
 #include "client/cli/calibrate/capture.h"
 #include "codecs/allocate/class_survey.h"
 #include "codecs/artifact.h"
+#include "codecs/calibrate.h"
 
 namespace firn::cli {
 
@@ -31,6 +32,7 @@ struct CalibrationSettings {
   uint32_t outliers = 10;
   std::vector<uint32_t> codebook_bits = {2, 3, 4};
   bool q_norm = false;
+  Balancing balancing = Balancing::kSpread;
   uint32_t tokens_max = 16384;
   float fp8_max = 448;  // E4M3's largest number, or E5M2's.
   Rope rope;            // Without frequencies: not known.

@@ -77,6 +77,13 @@ void SettingsOptions::AddTo(CLI::App* app) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("BITS");
+  sections
+      ->add_option("--balance", balance_,
+                   "What the balance of keys is for: attention, by the spreads of keys and queries, for the ladder; "
+                   "mikv, by their largest magnitudes, for preset mikv (default: " +
+                       balance_ + ")")
+      ->check(CLI::IsMember({"attention", "mikv"}))
+      ->type_name("METHOD");
   sections->add_flag("--q-norm", s.q_norm, "Codebooks decode to the values' own mean and deviation");
   sections
       ->add_option(
@@ -206,6 +213,10 @@ absl::StatusOr<CalibrationSettings> SettingsOptions::Settings(const std::vector<
   if (std::isnan(out.softmax_scale)) return InvalidArgument("--softmax-scale {}, a positive number", out.softmax_scale);
   FIRN_ASSIGN_OR_RETURN(out.rope, RopeOf(captures[0].shape().k_width));
   FIRN_RETURN_IF_ERROR(ChooseSections(captures, values, &out));
+  out.balancing = balance_ == "mikv" ? Balancing::kMaximum : Balancing::kSpread;
+  if (out.balancing != Balancing::kSpread && !out.keys.balance) {
+    return InvalidArgument("--balance {}: these --key-sections have no balance", balance_);
+  }
   out.fp8_max = fp8_ == "e4m3" ? 448 : 57344;
   out.survey = survey;
   out.code = CodeOf(code_);

@@ -25,7 +25,7 @@ class SettingsOptions {
 
   std::vector<std::string> key_sections_, value_sections_;
   CalibrationSettings settings_;
-  std::string fp8_ = "e4m3", code_ = "trellis", key_method_ = "balanced";
+  std::string balance_ = "attention", fp8_ = "e4m3", code_ = "trellis", key_method_ = "balanced";
   std::vector<uint32_t> classes_;
   double rope_base_ = 0, rope_factor_ = 1;
   uint32_t rope_dim_ = 0;

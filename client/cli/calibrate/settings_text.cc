@@ -43,6 +43,7 @@ std::optional<std::string_view> Find(const Words& words, std::string_view name) 
 // How a value is written on the command line.
 std::string Same(std::string_view value) { return std::string(value); }
 std::string OnOrOff(std::string_view value) { return value == "1" ? "on" : "off"; }
+std::string BalancingName(std::string_view value) { return value == "1" ? "mikv" : "attention"; }
 std::string Fp8Name(std::string_view value) { return value == "448" ? "e4m3" : "e5m2"; }
 std::string ScaleText(std::string_view value) { return value == "0" ? "1/sqrt(channels)" : std::string(value); }
 
@@ -71,13 +72,15 @@ struct OptionRow {
   std::string_view name, option;
   std::string (*text)(std::string_view);
 };
+constexpr std::string_view kBalance = "balance";
 constexpr std::string_view kFrequencies = "rope-frequencies";
 constexpr OptionRow kOptions[] = {
     {"key-sections", "--key-sections", SectionNames},
-    {"value-sections", "--value-sections (of --out-values)", SectionNames},
+    {"value-sections", "--value-sections (of --out-values, --register)", SectionNames},
     {"outliers", "--outliers", Same},
     {"codebook-bits", "--codebook-bits", Same},
     {"q-norm", "--q-norm", OnOrOff},
+    {"balance", "--balance", BalancingName},
     {"tokens-max", "--codebook-tokens", Same},
     {"fp8-max", "--fp8", Fp8Name},
     {"rope-interleaved", "--rope-interleaved", OnOrOff},
@@ -109,6 +112,10 @@ std::string FrequenciesDifference(std::string_view before, std::string_view now)
 
 std::string SettingsDifference(std::string_view before, std::string_view now) {
   Words old_words = WordsOf(before), new_words = WordsOf(now);
+  // Not written where it is the default, so that states from before there was a choice stay what they are.
+  for (Words* words : {&old_words, &new_words}) {
+    if (!Find(*words, kBalance).has_value()) words->emplace_back(kBalance, "0");
+  }
   std::vector<std::string> differences;
   for (const auto& [name, old_value] : old_words) {
     auto new_value = Find(new_words, name);
@@ -135,6 +142,22 @@ std::string SettingsDifference(std::string_view before, std::string_view now) {
   return fmt::format("{}", fmt::join(differences, "; "));
 }
 
+bool SettingsCover(std::string_view before, std::string_view now) {
+  constexpr std::string_view kValues = "value-sections", kNone = "000", kFirstOfErrors = "code";
+  Words old_words = WordsOf(before), new_words = WordsOf(now);
+  for (const auto& [name, value] : new_words) {
+    auto had = Find(old_words, name);
+    bool not_wanted = name == kValues && value == kNone;
+    if (!had.has_value() || (*had != value && !not_wanted)) return false;
+  }
+  // The words of errors are the last ones, all or none.
+  auto errors =
+      std::find_if(old_words.begin(), old_words.end(), [&](const auto& w) { return w.first == kFirstOfErrors; });
+  return std::all_of(old_words.begin(), errors, [&](const auto& w) { return Find(new_words, w.first).has_value(); }) &&
+         (errors == old_words.end() || Find(new_words, kFirstOfErrors).has_value() ||
+          new_words.size() == static_cast<size_t>(errors - old_words.begin()));
+}
+
 std::string CalibrationSettings::Describe() const {
   auto section_text = [](const SectionChoice& s) {
     return fmt::format("{:d}{:d}{:d}", s.balance, s.codebooks, s.scales);
@@ -144,6 +167,7 @@ std::string CalibrationSettings::Describe() const {
       "rope-interleaved={:d} rope-frequencies={}",
       section_text(keys), section_text(values), outliers, fmt::join(codebook_bits, ","), q_norm, tokens_max, fp8_max,
       rope.interleaved, fmt::join(rope.frequencies, ","));
+  if (balancing != Balancing::kSpread) text += fmt::format(" {}={:d}", kBalance, static_cast<int>(balancing));
   if (!survey) return text;
   std::vector<int> bits;
   for (PrecisionClass c : classes) bits.push_back(static_cast<int>(c));

@@ -30,10 +30,11 @@ TEST(SettingsText, EveryOptionIsNamedWithBothValues) {
   for (const Case& c : {
            Case{[](auto& s) { s.keys.codebooks = false; },
                 "--key-sections balance,codebooks,scales, now balance,scales"},
-           {[](auto& s) { s.values.scales = true; }, "--value-sections (of --out-values) none, now scales"},
+           {[](auto& s) { s.values.scales = true; }, "--value-sections (of --out-values, --register) none, now scales"},
            {[](auto& s) { s.outliers = 20; }, "--outliers 10, now 20"},
            {[](auto& s) { s.codebook_bits = {3}; }, "--codebook-bits 2,3,4, now 3"},
            {[](auto& s) { s.q_norm = true; }, "--q-norm off, now on"},
+           {[](auto& s) { s.balancing = Balancing::kMaximum; }, "--balance attention, now mikv"},
            {[](auto& s) { s.tokens_max = 64; }, "--codebook-tokens 16384, now 64"},
            {[](auto& s) { s.fp8_max = 57344; }, "--fp8 e4m3, now e5m2"},
            {[](auto& s) { s.rope.interleaved = true; }, "--rope-interleaved off, now on"},
@@ -69,6 +70,25 @@ TEST(SettingsText, SeveralAreAllNamed) {
   now.survey = false;
   EXPECT_EQ(Difference(now), "errors of heads (--bits, --errors-out, --ranking-out) measured, now not measured");
   EXPECT_EQ(SettingsDifference("a=1 b=2", "a=1 c=3"), "\"a=1 b=2\", now \"a=1 c=3\"") << "of another build";
+}
+
+TEST(SettingsText, MoreThanIsAskedForCovers) {
+  CalibrationSettings all = Base();
+  all.values.scales = true;
+  auto covers = [&](auto change) {
+    CalibrationSettings now = all;
+    change(now);
+    return std::pair(SettingsCover(all.Describe(), now.Describe()), SettingsCover(now.Describe(), all.Describe()));
+  };
+  EXPECT_EQ(covers([](auto&) {}), std::pair(true, true));
+  EXPECT_EQ(covers([](auto& s) { s.survey = false; }), std::pair(true, false));
+  EXPECT_EQ(covers([](auto& s) { s.values = {}; }), std::pair(true, false));
+  EXPECT_EQ(covers([](auto& s) { s.values = {}, s.survey = false; }), std::pair(true, false));
+  EXPECT_EQ(covers([](auto& s) { s.survey = false, s.outliers = 20; }), std::pair(false, false));
+  EXPECT_EQ(covers([](auto& s) { s.values.codebooks = true; }), std::pair(false, false));
+  EXPECT_EQ(covers([](auto& s) { s.keys.scales = false; }), std::pair(false, false));
+  EXPECT_EQ(covers([](auto& s) { s.queries = 9; }), std::pair(false, false));
+  EXPECT_EQ(covers([](auto& s) { s.balancing = Balancing::kMaximum; }), std::pair(false, false));
 }
 
 }  // namespace

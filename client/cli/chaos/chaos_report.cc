@@ -117,8 +117,8 @@ void PrintReport(const ChaosReport& report) {
   for (const auto& [name, count] : report.faults) faults += count;
   fmt::print("\nfaults ({}): {}\n", faults, ListText(report.faults));
   for (const auto& [name, why] : report.skipped) fmt::print("  not injected: {}: {}\n", name, why);
-  fmt::print("misses by reason, as the daemon counts: {}\n", ListText(report.misses));
-  fmt::print("healing: {}\n", ListText(report.counters));
+  fmt::print("misses by reason, as the daemons count: {}\n", ListText(report.misses));
+  fmt::print("healing, over all {} daemons of the run: {}\n", report.starts, ListText(report.counters));
   fmt::print("scrub at the end: {} copies, {} written anew, {} lost planes, {} let go, {} unread\n",
              report.scrub.copies, report.scrub.mended, report.scrub.degraded, report.scrub.withdrawn,
              report.scrub.unread);

@@ -36,7 +36,7 @@ std::vector<Section> SectionsOf(const Artifact& artifact) {
   add("balance weights", channels, s.weight);
   add("centres", channels, s.centre);
   add("reaches", channels, s.reach);
-  add("FP8 scales", fmt::format("[{}][{}]", s.layers, s.heads), s.scales);
+  add("calibrated scales", fmt::format("[{}][{}]", s.layers, s.heads), s.scales);
   for (const Codebook& book : s.codebooks) {
     out.push_back({fmt::format("codebook of {} bits{}", book.bits, book.levels == book.decoded ? "" : ", normalised"),
                    fmt::format("[{}][{}]", s.layers, 1u << book.bits), RangeOf(book.decoded)});

@@ -77,7 +77,9 @@ struct BenchCommand {
   }
 
   absl::StatusOr<int> Run(Context* context) const {
-    FIRN_ASSIGN_OR_RETURN(uint64_t bytes, ParseBytes(size));
+    auto parsed = ParseBytes(size);
+    if (!parsed.ok()) return InvalidArgument("--size {}: {}", size, Message(parsed.status()));
+    uint64_t bytes = *parsed;
     if (bytes < kTokenBytes || bytes % kTokenBytes != 0 || bytes / kTokenBytes > 65536) {
       return InvalidArgument("--size {}: a multiple of {} B, at most {}, expected", size, kTokenBytes,
                              FormatBytes(65536 * kTokenBytes));

@@ -80,7 +80,12 @@ struct ChaosCommand {
                    options.folder.c_str());
       options.tell = [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); };
     }
-    FIRN_ASSIGN_OR_RETURN(ChaosReport report, ChaosRun(options).Run());
+    absl::StatusOr<ChaosReport> run = ChaosRun(options).Run();
+    if (!run.ok()) {  // It never began, and the error says why.
+      Tidy(options.folder, dir.empty());
+      return run.status();
+    }
+    const ChaosReport& report = *run;
     context->json ? context->Print(ToJson(report)) : PrintReport(report);
     if (report.good()) {
       Tidy(options.folder, dir.empty());

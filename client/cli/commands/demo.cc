@@ -106,9 +106,8 @@ class Demo {
       }
       source_bytes_ += summary.bytes;
     }
-    std::printf("put: %zu blocks of %u tokens, %s\n\n", keys_.size(), ns_.facts.block_tokens,
+    std::printf("%zu blocks of %u tokens, %s\n\n", keys_.size(), ns_.facts.block_tokens,
                 FormatBytes(source_bytes_).c_str());
-    PrintHead();
     return absl::OkStatus();
   }
 
@@ -135,7 +134,7 @@ class Demo {
     return bytes;
   }
 
-  // Fetches everything and adds a line to the table.
+  // Fetches everything and adds a row to the table, which is shown at the end.
   absl::Status Step(const std::string& what, const std::string& tier, Precision expected) {
     FIRN_ASSIGN_OR_RETURN(
         GetSummary summary,
@@ -148,20 +147,26 @@ class Demo {
                              firnkv::PrecisionName(expected));
       }
     }
+    if (summary.NotFinite(0) + summary.NotFinite(1) > 0) {
+      return InvalidArgument("{} has NaN or infinities, whose errors say nothing", file_.path);
+    }
     FIRN_ASSIGN_OR_RETURN(uint64_t bytes, BytesIn(tier));
+    double error_k = summary.RelativeError(0).value_or(0), error_v = summary.RelativeError(1).value_or(0);
     Json row = {{"step", what},
                 {"tier", tier},
                 {"precision", expected == Precision::kExact ? "fp16" : firnkv::PrecisionName(expected)},
                 {"blocks", summary.found},
                 {"bytes", bytes},
                 {"compression", static_cast<double>(source_bytes_) / static_cast<double>(bytes)},
-                {"relative_error_k", summary.RelativeError(0)},
-                {"relative_error_v", summary.RelativeError(1)}};
-    if (expected == Precision::kExact && (row["relative_error_k"] != 0.0 || row["relative_error_v"] != 0.0)) {
-      return InternalError("exact blocks came back with relative errors {} and {}", summary.RelativeError(0),
-                           summary.RelativeError(1));
+                {"relative_error_k", error_k},
+                {"relative_error_v", error_v}};
+    if (expected == Precision::kExact && (error_k != 0 || error_v != 0)) {
+      return InternalError("exact blocks came back with relative errors {} and {}", error_k, error_v);
     }
-    PrintRow(row);
+    std::printf("%s: all %llu blocks came from %s as %s\n", what.c_str(),
+                static_cast<unsigned long long>(summary.found), tier.c_str(),
+                row["precision"].get<std::string>().c_str());
+    std::fflush(stdout);
     rows_.push_back(std::move(row));
     return absl::OkStatus();
   }

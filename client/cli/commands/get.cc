@@ -50,9 +50,8 @@ struct GetCommand {
     options.representation = check ? Representation::kFp32 : kRepresentations.at(as);
     options.layer_first = layer_first;
     options.layer_count = layer_count;
-    if (!least.empty() && !ParsePair(least, &options.least))
-      return InvalidArgument("--least {} is not a precision", least);
-    if (!most.empty() && !ParsePair(most, &options.most)) return InvalidArgument("--most {} is not a precision", most);
+    if (!least.empty() && !ParsePair(least, &options.least)) return NotAPrecision("--least", least);
+    if (!most.empty() && !ParsePair(most, &options.most)) return NotAPrecision("--most", most);
     if (check && blocks.file.path.empty()) return InvalidArgument("--check needs --file, to compare with");
     if (check && (layer_first != 0 || layer_count != 0)) return InvalidArgument("--check compares all layers");
     if (!out.empty()) FIRN_RETURN_IF_ERROR(CheckOutputPath(out));
@@ -131,8 +130,7 @@ struct GetCommand {
                       {"tier", tier_name(block.result.tier)},
                       {"tokens", block.result.tokens},
                       {"bytes", block.result.payload_bytes}});
-          if (check)
-            row.update({{"relative_error_k", block.relative_error_k}, {"relative_error_v", block.relative_error_v}});
+          if (check) row.update({{"relative_error_k", ErrorJson(block, 0)}, {"relative_error_v", ErrorJson(block, 1)}});
         } else {
           row["error"] = Message(block.result.status);
         }
@@ -143,9 +141,12 @@ struct GetCommand {
                        {"failed", summary.failed},
                        {"bytes", summary.payload_bytes},
                        {"seconds", summary.seconds}};
-      if (check)
-        document.update(
-            {{"relative_error_k", summary.RelativeError(0)}, {"relative_error_v", summary.RelativeError(1)}});
+      if (check) {
+        document.update({{"relative_error_k", NumberOrNull(summary.RelativeError(0))},
+                         {"relative_error_v", NumberOrNull(summary.RelativeError(1))},
+                         {"not_finite_k", summary.NotFinite(0)},
+                         {"not_finite_v", summary.NotFinite(1)}});
+      }
       document["blocks"] = std::move(rows);
       context.Print(document);
       return;
@@ -160,10 +161,7 @@ struct GetCommand {
       if (block.result.status.ok()) {
         cells.insert(cells.end(), {tier_name(block.result.tier), PairText(block.result.served),
                                    std::to_string(block.result.tokens), FormatBytes(block.result.payload_bytes)});
-        if (check) {
-          cells.insert(cells.end(),
-                       {fmt::format("{:.5f}", block.relative_error_k), fmt::format("{:.5f}", block.relative_error_v)});
-        }
+        if (check) cells.insert(cells.end(), {ErrorText(block, 0), ErrorText(block, 1)});
         cells.push_back("found");
       } else {
         cells.resize(heads.size() - 1, "-");
@@ -178,8 +176,40 @@ struct GetCommand {
                 summary.seconds, RateText(summary.payload_bytes, summary.seconds).c_str());
     if (check && summary.found == 0) std::printf("relative error: nothing was found to compare\n");
     if (check && summary.found > 0) {
-      std::printf("relative error: K %.5f, V %.5f\n", summary.RelativeError(0), summary.RelativeError(1));
+      std::printf("relative error: K %s, V %s\n", NumberText(summary.RelativeError(0)).c_str(),
+                  NumberText(summary.RelativeError(1)).c_str());
+      std::fputs(LeftOut(summary).c_str(), stdout);
     }
+  }
+
+  static Json NumberOrNull(std::optional<double> number) { return number.has_value() ? Json(*number) : Json(nullptr); }
+  static std::string NumberText(std::optional<double> number) {
+    return number.has_value() ? fmt::format("{:.5f}", *number) : "none";
+  }
+  static Json ErrorJson(const FetchedBlock& block, int part) {
+    return NumberOrNull(block.parts[part].has_value() ? block.parts[part]->RelativeError() : std::nullopt);
+  }
+  static std::string ErrorText(const FetchedBlock& block, int part) {
+    if (!block.parts[part].has_value()) return "-";
+    return block.parts[part]->finite() ? NumberText(block.parts[part]->RelativeError()) : "not finite";
+  }
+  // A line for each part whose error leaves blocks out.
+  static std::string LeftOut(const GetSummary& summary) {
+    std::string lines;
+    for (int part : {0, 1}) {
+      uint64_t blocks = summary.NotFinite(part), in_file = 0, came_back = 0;
+      if (blocks == 0) continue;
+      for (const FetchedBlock& block : summary.blocks) {
+        if (!block.parts[part].has_value()) continue;
+        in_file += block.parts[part]->not_finite_in_file;
+        came_back += block.parts[part]->not_finite_came_back;
+      }
+      lines += fmt::format(
+          "the error of {} leaves out {} of {} blocks, which have NaN or infinities: {} values of the file, {} that "
+          "came back so\n",
+          part == 0 ? "K" : "V", blocks, summary.found, in_file, came_back);
+    }
+    return lines;
   }
 };
 

@@ -22,7 +22,7 @@ struct ImportCommand {
   uint32_t kv_heads = 0, head_dim = 0, v_head_dim = 0;
   bool reciprocal = false, register_them = false;
 
-  // Heads and channels from the options, or else from the model's config.json.
+  // Heads and channels from the options, or else from the model's config.json, which alone says how many layers.
   absl::StatusOr<ModelShape> Shape() const {
     ModelShape shape{.kv_heads = kv_heads, .head_dim = head_dim};
     std::filesystem::path path = config;
@@ -32,10 +32,11 @@ struct ImportCommand {
       if (!std::filesystem::is_directory(path, error)) path = path.parent_path();
       path /= "config.json";
     }
-    if (!config.empty() || (std::filesystem::exists(path, error) && (kv_heads == 0 || head_dim == 0))) {
+    if (!config.empty() || std::filesystem::exists(path, error)) {
       FIRN_ASSIGN_OR_RETURN(ModelShape read, ReadModelShape(path.string()));
       if (shape.kv_heads == 0) shape.kv_heads = read.kv_heads;
       if (shape.head_dim == 0) shape.head_dim = read.head_dim;
+      shape.layers = read.layers;
     }
     if (shape.head_dim == 0) {
       return InvalidArgument(
@@ -68,7 +69,8 @@ struct ImportCommand {
       if (!out.empty()) FIRN_RETURN_IF_ERROR(CheckOutputPath(out));
     }
     FIRN_ASSIGN_OR_RETURN(ModelShape shape, Shape());
-    KvScalesOptions options{.kv_heads = shape.kv_heads, .layers = {}, .reciprocal = reciprocal};
+    KvScalesOptions options{
+        .kv_heads = shape.kv_heads, .layers = {}, .model_layers = shape.layers, .reciprocal = reciprocal};
     if (!layers.empty()) {
       auto ranges = firnkv::ParseRanges(layers, firnkv::kLayersMax - 1);
       if (!ranges.has_value()) {
@@ -116,7 +118,10 @@ void AddImportScales(CLI::App* app, Context* context, int* code) {
   scales->add_option("--v-head-dim", command->v_head_dim, "Channels of a head of V (default: as of K)")
       ->check(WholeNumber<uint32_t>())
       ->type_name("CHANNELS");
-  scales->add_option("--layers", command->layers, "Layers to take, as in 0-31 (default: from 0 to the last)")
+  scales
+      ->add_option(
+          "--layers", command->layers,
+          "Layers to take, as in 0-31 (default: all of the configuration, else from 0 to the last that has a scale)")
       ->type_name("RANGE");
   scales->add_flag("--reciprocal", command->reciprocal, "The files hold 1/scale: what values are multiplied with");
   scales->add_option("--out-keys", command->out_keys, "Write the artifact of keys to this file (default: nowhere)")

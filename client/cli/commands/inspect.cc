@@ -134,7 +134,7 @@ absl::StatusOr<int> Describe(Context* context, const BlockOptions& options) {
 
 absl::StatusOr<int> Exists(Context* context, const BlockOptions& options, const std::string& least) {
   firnkv::PrecisionPair demand;
-  if (!least.empty() && !ParsePair(least, &demand)) return InvalidArgument("--least {} is not a precision", least);
+  if (!least.empty() && !ParsePair(least, &demand)) return NotAPrecision("--least", least);
   FIRN_ASSIGN_OR_RETURN(firnkv::Client * client, context->Connect());
   FIRN_ASSIGN_OR_RETURN(TierNames tier_name, TierNames::From(client));
   FIRN_ASSIGN_OR_RETURN(Selection selection, options.Select(client));
@@ -162,6 +162,12 @@ absl::StatusOr<int> Exists(Context* context, const BlockOptions& options, const 
   return code;
 }
 
+// "0-31", both among them, as in plans.
+std::string LayersText(const firnkv::NamespaceFacts& facts) {
+  uint32_t last = facts.layer_last - 1;
+  return facts.layer_first == last ? std::to_string(last) : fmt::format("{}-{}", facts.layer_first, last);
+}
+
 absl::StatusOr<int> Namespaces(Context* context) {
   FIRN_ASSIGN_OR_RETURN(firnkv::Client * client, context->Connect());
   FIRN_ASSIGN_OR_RETURN(auto all, client->ListNamespaces());
@@ -183,9 +189,9 @@ absl::StatusOr<int> Namespaces(Context* context) {
                     {"block_bytes", ns.block_bytes},
                     {"shards", facts.shards}});
     table.Row({ShortHex(ns.fingerprint), facts.model_id, facts.revision.empty() ? "-" : facts.revision,
-               std::string(firnkv::DTypeName(facts.dtype)), fmt::format("{}-{}", facts.layer_first, facts.layer_last),
-               std::to_string(facts.kv_heads), std::to_string(facts.k_width), std::to_string(facts.v_width),
-               std::to_string(facts.block_tokens), FormatBytes(ns.block_bytes), std::to_string(facts.shards)});
+               std::string(firnkv::DTypeName(facts.dtype)), LayersText(facts), std::to_string(facts.kv_heads),
+               std::to_string(facts.k_width), std::to_string(facts.v_width), std::to_string(facts.block_tokens),
+               FormatBytes(ns.block_bytes), std::to_string(facts.shards)});
   }
   context->json ? context->Print({{"namespaces", rows}}) : table.Print();
   return kExitOk;

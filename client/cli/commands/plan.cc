@@ -225,7 +225,7 @@ absl::StatusOr<int> SetPlan(Context* context, const NamespaceOptions& which, con
   if (!plan.has_value()) return InvalidArgument("say which plan: a FILE, --preset, or other options of a plan");
   FIRN_ASSIGN_OR_RETURN(firnkv::Client * client, context->Connect());
   FIRN_ASSIGN_OR_RETURN(firnkv::Namespace ns, which.Find(client));
-  FIRN_ASSIGN_OR_RETURN(firnkv::PrecisionPlan resolved, ResolvePlan(client, *plan, ns.facts));
+  FIRN_ASSIGN_OR_RETURN(firnkv::PrecisionPlan resolved, ResolvePlan(client, *plan, options.Name(), ns.facts));
   FIRN_ASSIGN_OR_RETURN(ns, client->RegisterNamespace(ns.facts, resolved));
   PrintNamespacePlan(*context, ns);
   return kExitOk;

@@ -27,8 +27,9 @@ struct PutCommand {
     }
     firnkv::PutOptions options;
     if (!ttl.empty()) {
-      FIRN_ASSIGN_OR_RETURN(int64_t ttl_ms, ParseDurationMs(ttl));
-      options.ttl_ms = static_cast<uint64_t>(ttl_ms);
+      auto ttl_ms = ParseDurationMs(ttl);
+      if (!ttl_ms.ok()) return InvalidArgument("--ttl {}: {}", ttl, Message(ttl_ms.status()));
+      options.ttl_ms = static_cast<uint64_t>(*ttl_ms);
     }
     options.ack = durable ? firnkv::AckLevel::kDurable : firnkv::AckLevel::kMemory;
     options.announce = announce;
@@ -36,7 +37,7 @@ struct PutCommand {
     const firnkv::NamespaceFacts facts = file.FactsOf(*kv);
     std::optional<firnkv::PrecisionPlan> precision_plan;
     if (plan_file.has_value()) {
-      FIRN_ASSIGN_OR_RETURN(precision_plan, ResolvePlan(client, *plan_file, facts));
+      FIRN_ASSIGN_OR_RETURN(precision_plan, ResolvePlan(client, *plan_file, plan.Name(), facts));
     }
     FIRN_ASSIGN_OR_RETURN(firnkv::Namespace ns, client->RegisterNamespace(facts, precision_plan));
     std::vector<FileBlock> blocks = file.Blocks(*kv, ns);
@@ -53,6 +54,12 @@ struct PutCommand {
     }
     bool progress = !context->quiet && !context->json;
     FIRN_ASSIGN_OR_RETURN(PutSummary summary, PutFile(client, ns, *kv, blocks, options, progress));
+    if (!token_importance.empty() && summary.existing > 0 && !context->quiet) {
+      std::fprintf(stderr,
+                   "firn: --importance %s was not taken for %llu blocks that were there already: they keep what they "
+                   "were first put with\n",
+                   importance.c_str(), static_cast<unsigned long long>(summary.existing));
+    }
     Show(*context, ns, *kv, summary);
     return summary.failed == 0 ? kExitOk : kExitSome;
   }

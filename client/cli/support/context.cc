@@ -9,7 +9,9 @@ namespace firn::cli {
 
 absl::StatusOr<int64_t> Context::DeadlineMs() const {
   if (timeout.empty()) return 0;
-  return ParseDurationMs(timeout);
+  auto deadline_ms = ParseDurationMs(timeout);
+  if (!deadline_ms.ok()) return InvalidArgument("--timeout {}: {}", timeout, Message(deadline_ms.status()));
+  return deadline_ms;
 }
 
 absl::StatusOr<firnkv::Client*> Context::Connect() {

@@ -14,6 +14,7 @@
 
 #include "base/read_file.h"
 #include "base/status.h"
+#include "client/cpp/plan/plan_words.h"
 #include "client/cpp/tensor/tensor_file.h"
 #include "codecs/types.h"
 
@@ -269,20 +270,27 @@ absl::StatusOr<std::vector<uint32_t>> Collector::WantedLayers() const {
   }
   if (!wanted.empty()) return wanted;
   uint32_t last = std::max(k_.empty() ? 0 : k_.rbegin()->first, v_.empty() ? 0 : v_.rbegin()->first);
-  for (uint32_t layer = 0; layer <= last; ++layer) wanted.push_back(layer);
+  uint32_t end = std::max(last + 1, options_.model_layers);
+  for (uint32_t layer = 0; layer < end; ++layer) wanted.push_back(layer);
   return wanted;
 }
 
 absl::Status Collector::Spread(const Layers& layers, const char* part, const std::vector<uint32_t>& wanted,
                                uint32_t heads, std::vector<float>* out) const {
+  std::vector<firnkv::NumberRange> missing;
   for (uint32_t layer : wanted) {
-    auto found = layers.find(layer);
-    if (found == layers.end()) {
-      return InvalidArgument(
-          "layer {} has no scale of {}; layers {} to {} expected (--layers names those that have some)", layer, part,
-          wanted.front(), wanted.back());
-    }
-    const Factors& factors = found->second;
+    if (!layers.contains(layer)) firnkv::AddNumber(&missing, layer);
+  }
+  if (!missing.empty()) {
+    bool one = missing.size() == 1 && missing[0].first == missing[0].last;
+    bool by_model = options_.layers.empty() && options_.model_layers == wanted.back() + 1;
+    return InvalidArgument(
+        "layer{} {} {} no scale of {}; layers {} to {} expected{} (--layers takes those that have some)",
+        one ? "" : "s", firnkv::RangesText(missing), one ? "has" : "have", part, wanted.front(), wanted.back(),
+        by_model ? ", as many as the model has by its configuration" : "");
+  }
+  for (uint32_t layer : wanted) {
+    const Factors& factors = layers.at(layer);
     if (factors.values.size() != 1 && factors.values.size() != heads) {
       return InvalidArgument("{} has {} factors; allowed: 1, or one for each of {} KV heads", factors.from,
                              factors.values.size(), heads);
@@ -327,7 +335,9 @@ absl::StatusOr<ModelShape> ReadModelShape(const std::string& path) {
     }
     return 0;
   };
-  ModelShape shape{.kv_heads = number({"num_key_value_heads"}), .head_dim = number({"head_dim", "head_size"})};
+  ModelShape shape{.kv_heads = number({"num_key_value_heads"}),
+                   .head_dim = number({"head_dim", "head_size"}),
+                   .layers = std::min(number({"num_hidden_layers", "n_layer"}), kLayersMax)};
   uint32_t query_heads = number({"num_attention_heads"}), hidden = number({"hidden_size"});
   if (shape.kv_heads == 0) shape.kv_heads = query_heads;
   if (shape.head_dim == 0 && query_heads != 0) shape.head_dim = hidden / query_heads;

@@ -22,16 +22,18 @@ struct KvScales {
 
 struct KvScalesOptions {
   uint32_t kv_heads = 0;                         // 0: as many as the factors of a layer.
-  std::vector<firnkv::NumberRange> layers = {};  // Empty: from 0 to the last that is there.
+  std::vector<firnkv::NumberRange> layers = {};  // Empty: from 0 to the last that is there, and of `model_layers`.
+  uint32_t model_layers = 0;                     // As many as the model has; 0: not known.
   bool reciprocal = false;                       // The files hold what values are multiplied with to be coded.
 };
 
 // `paths` are files, or the folder of a checkpoint.
 absl::StatusOr<KvScales> ReadKvScales(const std::vector<std::string>& paths, const KvScalesOptions& options);
 
-// KV heads and head_dim by a model's config.json, in Hugging Face's or TensorRT-LLM's names; 0 where it does not say.
+// KV heads, head_dim and layers by a model's config.json, in Hugging Face's or TensorRT-LLM's names; 0 where it does
+// not say.
 struct ModelShape {
-  uint32_t kv_heads = 0, head_dim = 0;
+  uint32_t kv_heads = 0, head_dim = 0, layers = 0;
 };
 absl::StatusOr<ModelShape> ReadModelShape(const std::string& path);
 

@@ -115,7 +115,7 @@ TEST_F(KvScalesTest, VllmScalesByRankAndLayer) {
   auto some = ReadKvScales({one}, {.kv_heads = 2, .layers = {{0, 1}, {10, 10}}});
   ASSERT_TRUE(some.ok()) << some.status();
   EXPECT_THAT(some->v, ElementsAre(0.5f, 0.5f, 0.25f, 0.25f, 0.125f, 0.125f));
-  EXPECT_THAT(ErrorOf({one}, {.kv_heads = 2}), HasSubstr("layer 2 has no scale of K; layers 0 to 10 expected"));
+  EXPECT_THAT(ErrorOf({one}, {.kv_heads = 2}), HasSubstr("layers 2-9 have no scale of K; layers 0 to 10 expected"));
   const std::string two = Text("two.json", R"({"kv_cache": {"scaling_factor": {"1": {"0": 2}, "0": {"0": 1}}}})");
   EXPECT_THAT(ReadKvScales({two}, {.kv_heads = 4})->k, ElementsAre(1, 1, 2, 2)) << "each rank has its share of heads";
   EXPECT_THAT(ErrorOf({two}, {.kv_heads = 3}), HasSubstr("2 ranks share 3 KV heads"));
@@ -159,6 +159,18 @@ TEST_F(KvScalesTest, WhatIsWrongIsNamed) {
   EXPECT_THAT(ErrorOf({Path("absent.safetensors")}), HasSubstr("absent"));
 }
 
+TEST_F(KvScalesTest, LayersOfTheModelThatHaveNoneAreNamed) {
+  const std::string two =
+      Tensors("two.safetensors", {{"layers.0.self_attn.kv_scale", {1}}, {"layers.2.self_attn.kv_scale", {1}}});
+  EXPECT_THAT(ErrorOf({two}), HasSubstr("layer 1 has no scale of K; layers 0 to 2 expected (--layers takes"));
+  EXPECT_THAT(ErrorOf({two}, {.model_layers = 6}),
+              HasSubstr("layers 1,3-5 have no scale of K; layers 0 to 5 expected, as many as the model has by its "
+                        "configuration (--layers takes"));
+  EXPECT_THAT(ErrorOf({two}, {.layers = {{0, 1}}, .model_layers = 6}),
+              HasSubstr("layer 1 has no scale of K; layers 0 to 1 expected (--layers takes"));
+  EXPECT_TRUE(ReadKvScales({two}, {.layers = {{0, 0}, {2, 2}}, .model_layers = 6}).ok());
+}
+
 TEST_F(KvScalesTest, DeepJsonIsRefusedBeforeAnythingRecurses) {
   const std::string deep(1 << 20, '[');
   const std::string text = R"({"model.layers.0.self_attn.k_scale": )" + deep + std::string(1 << 20, ']') + "}";
@@ -168,11 +180,13 @@ TEST_F(KvScalesTest, DeepJsonIsRefusedBeforeAnythingRecurses) {
 }
 
 TEST_F(KvScalesTest, TheShapeComesFromTheModelsConfiguration) {
-  auto hf =
-      ReadModelShape(Text("hf.json", R"({"num_attention_heads": 32, "num_key_value_heads": 8, "hidden_size": 4096})"));
+  auto hf = ReadModelShape(
+      Text("hf.json",
+           R"({"num_attention_heads": 32, "num_key_value_heads": 8, "hidden_size": 4096, "num_hidden_layers": 3})"));
   ASSERT_TRUE(hf.ok()) << hf.status();
   EXPECT_EQ(hf->kv_heads, 8u);
   EXPECT_EQ(hf->head_dim, 128u);
+  EXPECT_EQ(hf->layers, 3u);
   auto trt = ReadModelShape(Text("trt.json", R"({"pretrained_config": {"num_attention_heads": 4, "head_size": 64}})"));
   EXPECT_EQ(trt->kv_heads, 4u);
   EXPECT_EQ(trt->head_dim, 64u);

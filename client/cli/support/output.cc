@@ -7,6 +7,7 @@
 #include <cctype>
 #include <cstdio>
 
+#include "base/status.h"
 #include "base/units.h"
 
 namespace firn::cli {
@@ -79,6 +80,10 @@ bool ParsePair(const std::string& text, firnkv::PrecisionPair* out) {
   if (!k.has_value() || !v.has_value()) return false;
   *out = {*k, *v};
   return true;
+}
+
+absl::Status NotAPrecision(std::string_view option, std::string_view text) {
+  return InvalidArgument("{} {} is not a precision; allowed: {}", option, text, kPairsAllowed);
 }
 
 std::string RateText(uint64_t bytes, double seconds) {

@@ -4,8 +4,10 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "firnkv/key.h"
 #include "firnkv/types.h"
 
@@ -46,6 +48,9 @@ std::string PairText(firnkv::PrecisionPair pair);
 std::string KeyText(const firnkv::BlockKey& key);
 // "int4" or "int8/int4".
 bool ParsePair(const std::string& text, firnkv::PrecisionPair* out);
+// What ParsePair takes, and the error for anything else.
+inline constexpr std::string_view kPairsAllowed = "exact, int8, int4, int3, int2, or K and V apart, as in int8/int4";
+absl::Status NotAPrecision(std::string_view option, std::string_view text);
 std::string RateText(uint64_t bytes, double seconds);
 std::string ShortHex(const firnkv::Digest& digest);
 

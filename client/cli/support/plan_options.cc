@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 
 #include "base/read_file.h"
 #include "base/status.h"
@@ -47,6 +48,12 @@ void PresetOptions::AddInputsTo(CLI::App* app) {
   app->add_option(
          "--ranking-share", ranking_share,
          fmt::format("Share of the layers that get more bits, above 0, at most 1 (default: {})", ranking_share))
+      ->check([](const std::string& text) {
+        double share = 0;
+        auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), share);
+        bool right = error == std::errc() && end == text.data() + text.size() && share > 0 && share <= 1;
+        return right ? std::string() : fmt::format("{}; allowed: above 0, at most 1", text);
+      })
       ->type_name("SHARE");
 }
 
@@ -59,7 +66,18 @@ absl::StatusOr<firnkv::PlanFile> PresetOptions::Make() const {
     FIRN_ASSIGN_OR_RETURN(std::string csv, ReadSmallFile(ranking, kMiB));
     FIRN_ASSIGN_OR_RETURN(layers, firnkv::ParseRanking(csv, {.source = ranking, .share = ranking_share}));
   }
-  if (!preset.empty()) return firnkv::PresetPlan(preset, artifacts, layers);
+  if (!preset.empty()) {
+    auto made = firnkv::PresetPlan(preset, artifacts, layers);
+    if (made.ok()) return made;
+    if (preset == "kvmix" && ranking.empty()) {
+      return InvalidArgument("{}: --ranking FILE, which `firn calibrate --ranking-out` writes", Message(made.status()));
+    }
+    if (preset.starts_with("kvquant-") && (artifact.empty() || value_artifact.empty())) {
+      return InvalidArgument("{}: --artifact HEX and --value-artifact HEX, which `firn calibrate --register` prints",
+                             Message(made.status()));
+    }
+    return made.status();
+  }
   if (!ranking.empty()) return InvalidArgument("--ranking {}: only --preset kvmix uses one", ranking);
   if (artifacts.values.has_value()) {
     return InvalidArgument("--value-artifact {}: only a --preset uses one", value_artifact);
@@ -96,19 +114,20 @@ void PlanOptions::AddTo(CLI::App* app) {
   group
       ->add_option("--max-error", max_error,
                    "A demotion whose relative error would pass this, 0.1 for 10 %, stops finer (default: 0, no limit)")
+      ->check(CLI::NonNegativeNumber)
       ->type_name("ERROR");
   group->add_option("--keep-first", keep_first, "Leading tokens of a sequence kept exact, 0 to 65536 (default: 4)")
-      ->check(WholeNumber<uint32_t>())
+      ->check(WholeNumber<uint32_t>(0, 65536))
       ->type_name("TOKENS");
   group
       ->add_option("--key-group", key_group,
                    "Keys that share a scale on the ladder, 0 to 4096; 0: the method's own (default: 0)")
-      ->check(WholeNumber<uint32_t>())
+      ->check(WholeNumber<uint32_t>(0, 4096))
       ->type_name("VALUES");
   group
       ->add_option("--value-group", value_group,
                    "Values that share a scale on the ladder, 0 to 4096; 0: the method's own (default: 0)")
-      ->check(WholeNumber<uint32_t>())
+      ->check(WholeNumber<uint32_t>(0, 4096))
       ->type_name("VALUES");
   group
       ->add_option("--tier-target", tier_targets,
@@ -132,7 +151,7 @@ absl::StatusOr<std::optional<firnkv::PlanFile>> PlanOptions::Plan() const {
     out.key_method = firnkv::KeyMethod::kBalancedRotated;
   }
   if (key_method == "rotated") out.key_method = firnkv::KeyMethod::kRotated;
-  if (!floor.empty() && !ParsePair(floor, &out.floor)) return InvalidArgument("--floor {} is not a precision", floor);
+  if (!floor.empty() && !ParsePair(floor, &out.floor)) return NotAPrecision("--floor", floor);
   out.max_relative_error = max_error;
   if (keep_first.has_value()) out.keep_first_tokens = *keep_first;
   if (key_group.has_value()) out.key_group = *key_group;
@@ -141,24 +160,34 @@ absl::StatusOr<std::optional<firnkv::PlanFile>> PlanOptions::Plan() const {
     size_t equals = target.find('=');
     firnkv::PrecisionPair pair;
     if (equals == std::string::npos || !ParsePair(target.substr(equals + 1), &pair)) {
-      return InvalidArgument("--tier-target {} is not TIER=PRECISION", target);
+      return InvalidArgument("--tier-target {} is not TIER=PRECISION; precisions: {}", target, kPairsAllowed);
     }
     out.tier_target[target.substr(0, equals)] = pair;
   }
   return std::optional(std::move(file));
 }
 
+std::string PlanOptions::Name() const {
+  if (!plan.empty()) return plan;
+  return base.preset.empty() ? "the plan" : "preset " + base.preset;
+}
+
 absl::StatusOr<firnkv::PrecisionPlan> ResolvePlan(firnkv::Client* client, const firnkv::PlanFile& file,
-                                                  const firnkv::NamespaceFacts& facts) {
+                                                  const std::string& name, const firnkv::NamespaceFacts& facts) {
   FIRN_ASSIGN_OR_RETURN(firnkv::Capabilities capabilities, client->GetCapabilities());
-  FIRN_RETURN_IF_ERROR(firnkv::CheckPlanTiers(file, capabilities.tiers));
-  FIRN_ASSIGN_OR_RETURN(firnkv::PrecisionPlan plan, firnkv::PlanFor(file, facts, capabilities.tiers));
+  auto named = [&](const absl::Status& wrong) {
+    return absl::Status(wrong.code(), fmt::format("{}: {}", name, Message(wrong)));
+  };
+  absl::Status tiers = firnkv::CheckPlanTiers(file, capabilities.tiers);
+  if (!tiers.ok()) return named(tiers);
+  auto plan = firnkv::PlanFor(file, facts, capabilities.tiers);
+  if (!plan.ok()) return named(plan.status());
   for (const firnkv::ArtifactFile& artifact : file.artifacts) {
-    FIRN_ASSIGN_OR_RETURN(firnkv::Digest name, client->PutArtifact(artifact.serialized));
-    if (name == artifact.digest) continue;
-    return InternalError("the daemon named {} {}; {} expected", artifact.path, name.Hex(), artifact.digest.Hex());
+    FIRN_ASSIGN_OR_RETURN(firnkv::Digest digest, client->PutArtifact(artifact.serialized));
+    if (digest == artifact.digest) continue;
+    return InternalError("the daemon named {} {}; {} expected", artifact.path, digest.Hex(), artifact.digest.Hex());
   }
-  return plan;
+  return *std::move(plan);
 }
 
 }  // namespace firn::cli

@@ -35,11 +35,12 @@ struct PlanOptions {
   void AddTo(CLI::App* app);
   // Nothing where no option was given: the daemon's default, or the plan in force.
   absl::StatusOr<std::optional<firnkv::PlanFile>> Plan() const;
+  std::string Name() const;  // The file's path, or "preset kivi-2".
 };
 
-// The plan of a namespace, for RegisterNamespace: with its tiers checked, since a target of a tier that the daemon does
-// not have would never be used, and the artifacts that it names by file handed over.
+// The plan of a namespace, for RegisterNamespace, called `name` in messages: with its tiers checked, since a target of
+// a tier that the daemon does not have would never be used, and the artifacts that it names by file handed over.
 absl::StatusOr<firnkv::PrecisionPlan> ResolvePlan(firnkv::Client* client, const firnkv::PlanFile& file,
-                                                  const firnkv::NamespaceFacts& facts);
+                                                  const std::string& name, const firnkv::NamespaceFacts& facts);
 
 }  // namespace firn::cli

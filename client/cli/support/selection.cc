@@ -36,6 +36,9 @@ absl::StatusOr<firnkv::Namespace> NamespaceOptions::Find(firnkv::Client* client)
   }
   if (matching.size() == 1) return matching[0];
   if (all.empty()) return NotFound("the daemon knows no namespace yet: put something first");
+  std::string asked;
+  if (!fingerprint.empty()) asked += fmt::format(" --ns {}", fingerprint);
+  if (!model.empty()) asked += fmt::format(" --model {}", model);
   // Those that match, or where none does, what there is.
   const auto& candidates = matching.empty() ? all : matching;
   std::string listing;
@@ -46,7 +49,12 @@ absl::StatusOr<firnkv::Namespace> NamespaceOptions::Find(firnkv::Client* client)
   if (candidates.size() > kCandidatesShown) {
     listing += fmt::format("\n  and {} more (`firn namespaces` lists all)", candidates.size() - kCandidatesShown);
   }
-  return InvalidArgument("{} of {} namespaces match; name one with --ns:{}", matching.size(), all.size(), listing);
+  if (asked.empty()) return InvalidArgument("there are {} namespaces; name one with --ns:{}", all.size(), listing);
+  if (matching.empty()) {
+    return InvalidArgument("none of {} namespaces is{}; name one with --ns:{}", all.size(), asked, listing);
+  }
+  return InvalidArgument("{} of {} namespaces are{}; name one with --ns:{}", matching.size(), all.size(), asked,
+                         listing);
 }
 
 void FileOptions::AddTo(CLI::App* app, bool required) {
@@ -71,13 +79,22 @@ void FileOptions::AddTo(CLI::App* app, bool required) {
   app->add_option("--revision", revision, "Revision of the model's weights, part of the namespace (default: none)")
       ->type_name("TEXT");
   app->add_flag("--pre-rope", pre_rope, "Take the keys before the rotary embedding (LAYER.k_pre_rope)");
-  app->add_option("--extra", extras, "Goes into every key: adapter, salt; repeatable, order matters (default: none)")
+  app->add_option(
+         "--extra", extras,
+         "Goes into every key that is made of token ids: adapter, salt; repeatable, order matters; refused where there "
+         "are no token ids (default: none)")
       ->allow_extra_args(false)
       ->type_name("TEXT");
 }
 
 absl::StatusOr<std::shared_ptr<const KvFile>> FileOptions::Open() const {
-  return KvFile::Open(path, {.tokens_path = tokens_path, .k_suffix = pre_rope ? "k_pre_rope" : "k"});
+  FIRN_ASSIGN_OR_RETURN(std::shared_ptr<const KvFile> file,
+                        KvFile::Open(path, {.tokens_path = tokens_path, .k_suffix = pre_rope ? "k_pre_rope" : "k"}));
+  if (extras.empty() || !file->token_ids().empty()) return file;
+  return InvalidArgument(
+      "--extra {}: goes into keys of token ids alone, and {} has none, so that its keys are made of the content; "
+      "--tokens gives ids",
+      extras[0], path);
 }
 
 firnkv::NamespaceFacts FileOptions::FactsOf(const KvFile& file) const {

@@ -1,5 +1,6 @@
 #include "client/cli/support/transfer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/status.h"
@@ -37,11 +38,19 @@ absl::Status Compare(const KvFile& file, const FileBlock& block, uint64_t k_valu
   if (payload.size() != expected.size() * sizeof(float)) {
     return DataLoss("a block of {} bytes came back; the file's block has {} values", payload.size(), expected.size());
   }
+  if (k_values > 0) fetched->parts[0].emplace();
+  if (k_values < expected.size()) fetched->parts[1].emplace();
   for (size_t i = 0; i < expected.size(); ++i) {
-    double difference = double{LoadLe<float>(payload.data() + i * sizeof(float))} - expected[i];
-    int part = i < k_values ? 0 : 1;
-    fetched->squared_error[part] += difference * difference;
-    fetched->squared_norm[part] += double{expected[i]} * expected[i];
+    double was = expected[i], is = LoadLe<float>(payload.data() + i * sizeof(float));
+    PartComparison& part = *fetched->parts[i < k_values ? 0 : 1];
+    if (!std::isfinite(was)) {
+      ++part.not_finite_in_file;
+    } else if (!std::isfinite(is)) {
+      ++part.not_finite_came_back;
+    } else {
+      part.squared_error += (is - was) * (is - was);
+      part.squared_norm += was * was;
+    }
   }
   return absl::OkStatus();
 }
@@ -74,13 +83,27 @@ absl::StatusOr<PutSummary> PutFile(firnkv::Client* client, const firnkv::Namespa
   return summary;
 }
 
-double GetSummary::RelativeError(int part) const {
-  double error = 0, norm = 0;
+std::optional<double> PartComparison::RelativeError() const {
+  if (!finite()) return std::nullopt;
+  return std::sqrt(squared_error / std::max(squared_norm, 1e-30));
+}
+
+std::optional<double> GetSummary::RelativeError(int part) const {
+  std::optional<PartComparison> sum;
   for (const FetchedBlock& block : blocks) {
-    error += block.squared_error[part];
-    norm += block.squared_norm[part];
+    const std::optional<PartComparison>& one = block.parts[part];
+    if (!one.has_value() || !one->finite()) continue;
+    if (!sum.has_value()) sum.emplace();
+    sum->squared_error += one->squared_error;
+    sum->squared_norm += one->squared_norm;
   }
-  return norm > 0 ? std::sqrt(error / norm) : 0;
+  return sum.has_value() ? sum->RelativeError() : std::nullopt;
+}
+
+uint64_t GetSummary::NotFinite(int part) const {
+  return static_cast<uint64_t>(std::count_if(blocks.begin(), blocks.end(), [part](const FetchedBlock& block) {
+    return block.parts[part].has_value() && !block.parts[part]->finite();
+  }));
 }
 
 absl::StatusOr<GetSummary> GetBlocks(firnkv::Client* client, const firnkv::Namespace& ns,
@@ -103,8 +126,6 @@ absl::StatusOr<GetSummary> GetBlocks(firnkv::Client* client, const firnkv::Names
       bytes += block.result.payload.size();
       if (file == nullptr || !status.ok()) continue;
       FIRN_RETURN_IF_ERROR(Compare(*file, (*file_blocks)[i], block.result.k_bytes / sizeof(float), &block));
-      block.relative_error_k = std::sqrt(block.squared_error[0] / std::max(block.squared_norm[0], 1e-30));
-      block.relative_error_v = std::sqrt(block.squared_error[1] / std::max(block.squared_norm[1], 1e-30));
       block.result.payload = {};  // Compared: files may be larger than memory.
     }
     summary.payload_bytes += bytes;

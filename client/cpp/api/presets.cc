@@ -21,10 +21,14 @@ constexpr PresetInfo kPresets[] = {
     {"kvquant-2", "KVQuant at 2 bits, 1.5 % outliers of keys, 1 % of values; needs artifacts of both"},
     {"kvmix", "KVmix: 3-bit keys and 4-bit values in the layers that matter most, 2 bits in others; needs a ranking"},
     {"mikv",
-     "MiKV: a fifth of the tokens exact by importance, the rest at 3 bits; keys balanced with an artifact of keys"},
+     "MiKV: a fifth of the tokens exact by importance, the rest at 3 bits; keys balanced with an artifact of `firn "
+     "calibrate --balance "
+     "mikv`"},
     {"firn",
-     "the nested ladder, trellis-coded: the most precise from 2.2 bits on; with a floor of int8 of minimum and step"},
-    {"firn-fast", "the nested ladder of minimum and step: encodes more than twice as fast"},
+     "the nested ladder, trellis-coded: the most precise from 2.2 bits on; with a floor of int8 of minimum and step; "
+     "without "
+     "an artifact of keys these are coded by channel, of minimum and step"},
+    {"firn-fast", "the nested ladder of minimum and step: encodes more than twice as fast; keys likewise"},
 };
 
 // The same for K and V, in every tier that codes.

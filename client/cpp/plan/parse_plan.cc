@@ -47,6 +47,10 @@ class PlanReader {
   void ReadCoding(TomlSection& section, const CodecWord& word, Coding* coding);
   void ReadLayers(TomlSection& section);
   void ReadBoundary(TomlSection& root);
+  static FilePlace PlaceOf(const TomlSection& section) {
+    std::string_view prefix = section.prefix();  // With a dot at its end.
+    return {.entry = std::string(prefix.substr(0, prefix.size() - 1)), .line = section.line()};
+  }
   std::string PathOf(const std::string& name) const {
     return folder_.empty() ? name : (std::filesystem::path(folder_) / name).string();
   }
@@ -212,6 +216,7 @@ void PlanReader::ReadTargets(TomlSection& root) {
       ReadPrecisions(section, tier, Precision::kInt2, &target);
       if (target.Min() == Precision::kNone) continue;
       file_.plan.tier_target[tier] = target;
+      file_.places.targets[tier] = PlaceOf(section);
       const PrecisionPair& floor = file_.plan.floor;
       if (target.k >= floor.k && target.v >= floor.v) continue;
       section.Error(tier, fmt::format("coarser than the floor; allowed: at least k = \"{}\", v = \"{}\"",
@@ -298,12 +303,14 @@ void PlanReader::ReadRule(TomlSection& section) {
   if (replaced != of_preset) {
     *replaced = std::move(rule);
   } else {
-    rules.push_back(std::move(rule));
+    replaced = rules.insert(rules.end(), std::move(rule));
   }
+  file_.places.rules.resize(rules.size());
+  file_.places.rules[static_cast<size_t>(replaced - rules.begin())] = PlaceOf(section);
 }
 
 void PlanReader::ReadLayers(TomlSection& section) {
-  LayerClasses entry;
+  LayerClasses entry{.place = PlaceOf(section)};
   section.String("tier", &entry.tier, kTierNameBytesMax);
   if (!section.Has("layers")) section.Error("layers", "missing; allowed: \"all\", or numbers as in \"0-1,30-31\"");
   ReadRanges(section, "layers", kLayersMax, &entry.layers);

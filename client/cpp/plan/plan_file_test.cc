@@ -237,7 +237,7 @@ TEST(PlanFile, ArtifactsByFileAreReadRelativeToThePlan) {
 TEST(PlanFile, TheExamplesOfTheManualAreRight) {
   auto folder = std::filesystem::temp_directory_path() / ("manual-" + std::to_string(getpid()));
   std::filesystem::create_directories(folder);
-  for (const char* name : {"scales.k", "scales.v", "nuq.k", "nuq.v", "balance.artifact"}) {
+  for (const char* name : {"scales.k", "scales.v", "nuq.k", "nuq.v", "mikv.k", "balance.artifact"}) {
     std::ofstream(folder / name) << "FVAR " << name;
   }
   std::ofstream(folder / "ranking.csv") << "layer,k_bits,v_bits\n0,3,4\n1,2,2\n2,2,2\n3,2,2\n";

@@ -107,11 +107,7 @@ class PartCompiler {
   }
 
   absl::StatusOr<std::vector<Precision>> BaseOf(const TierRule& rule, const CodecWord& word) const {
-    if (!rule.heads.empty()) {
-      if (rule.heads.size() == heads()) return rule.heads;
-      return firn::InvalidArgument("a rule for {} has {} heads; {} layers of {} KV heads have {}", PartName(part_),
-                                   rule.heads.size(), facts_.layers(), facts_.kv_heads, heads());
-    }
+    if (!rule.heads.empty()) return rule.heads;  // As many as there are: checked before.
     Precision base = word.bits_most == 0 ? word.own : static_cast<Precision>(rule.coding.bits);
     if (rule.coding.codec == Codec::kLadder) {
       auto target = TargetOf(rule.tier);
@@ -176,16 +172,25 @@ class PartCompiler {
   bool boundary_ = false;
 };
 
+// "layers[1] (line 8): ", or nothing where the plan is not from a file.
+std::string Before(const FilePlace& place) {
+  if (place.entry.empty()) return "";
+  return place.line == 0 ? place.entry + ": " : fmt::format("{} (line {}): ", place.entry, place.line);
+}
+FilePlace PlaceOfRule(const PlanFile& file, size_t index) {
+  return index < file.places.rules.size() ? file.places.rules[index] : FilePlace{};
+}
+
 absl::Status CheckNumbers(const LayerClasses& entry, const NamespaceFacts& facts) {
   for (const NumberRange& range : entry.layers) {
     if (range.first >= facts.layer_first && range.last < facts.layer_last) continue;
-    return firn::InvalidArgument("layers = \"{}\": the namespace has layers {} to {}", RangesText(entry.layers),
-                                 facts.layer_first, facts.layer_last - 1);
+    return firn::InvalidArgument("{}layers = \"{}\": the namespace has layers {} to {}", Before(entry.place),
+                                 RangesText(entry.layers), facts.layer_first, facts.layer_last - 1);
   }
   for (const NumberRange& range : entry.heads) {
     if (range.last < facts.kv_heads) continue;
-    return firn::InvalidArgument("heads = \"{}\": the namespace has KV heads 0 to {}", RangesText(entry.heads),
-                                 facts.kv_heads - 1);
+    return firn::InvalidArgument("{}heads = \"{}\": the namespace has KV heads 0 to {}", Before(entry.place),
+                                 RangesText(entry.heads), facts.kv_heads - 1);
   }
   return absl::OkStatus();
 }
@@ -203,11 +208,24 @@ absl::Status CheckRanked(const std::vector<NumberRange>& ranked, const Namespace
       facts.layer_first, facts.layer_last - 1);
 }
 
-absl::Status CheckTier(std::string_view key, const std::string& tier, std::span<const TierInfo> tiers) {
+absl::Status CheckRuleHeads(const PlanFile& file, const NamespaceFacts& facts) {
+  size_t heads = size_t{facts.layers()} * facts.kv_heads;
+  for (size_t i = 0; i < file.plan.rules.size(); ++i) {
+    const TierRule& rule = file.plan.rules[i];
+    if (rule.heads.empty() || rule.heads.size() == heads) continue;
+    return firn::InvalidArgument("{}a rule for {} has {} heads; {} layers of {} KV heads have {}",
+                                 Before(PlaceOfRule(file, i)), PartName(rule.part), rule.heads.size(), facts.layers(),
+                                 facts.kv_heads, heads);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTier(const FilePlace& place, std::string_view key, const std::string& tier,
+                       std::span<const TierInfo> tiers) {
   std::vector<std::string> names;
   for (const TierInfo& info : tiers) names.push_back(info.name);
   if (tier.empty() || std::find(names.begin(), names.end(), tier) != names.end()) return absl::OkStatus();
-  return firn::InvalidArgument("{} \"{}\": the daemon has no such tier; allowed: {}", key, tier,
+  return firn::InvalidArgument("{}{} \"{}\": the daemon has no such tier; allowed: {}", Before(place), key, tier,
                                fmt::join(names, ", "));
 }
 
@@ -216,21 +234,16 @@ absl::Status CheckTier(std::string_view key, const std::string& tier, std::span<
 absl::StatusOr<PrecisionPlan> PlanFor(const PlanFile& file, const NamespaceFacts& facts,
                                       std::span<const TierInfo> tiers) {
   if (facts.layer_last <= facts.layer_first || facts.kv_heads == 0) {
-    return firn::InvalidArgument("a namespace of layers [{}, {}) and {} KV heads has none", facts.layer_first,
-                                 facts.layer_last, facts.kv_heads);
+    return firn::InvalidArgument("a namespace of layers from {} up to, not with, {} and {} KV heads has none",
+                                 facts.layer_first, facts.layer_last, facts.kv_heads);
   }
   for (const LayerClasses& entry : file.layers) FIRN_RETURN_IF_ERROR(CheckNumbers(entry, facts));
   FIRN_RETURN_IF_ERROR(CheckRanked(file.ranked, facts));
+  FIRN_RETURN_IF_ERROR(CheckRuleHeads(file, facts));
   PrecisionPlan plan = file.plan;
   for (Part part : {Part::kK, Part::kV}) {
     if ((part == Part::kK ? facts.k_width : facts.v_width) == 0) continue;
     FIRN_RETURN_IF_ERROR(PartCompiler(file, facts, tiers, part).Compile(&plan.rules));
-  }
-  for (const TierRule& rule : plan.rules) {
-    size_t heads = size_t{facts.layers()} * facts.kv_heads;
-    if (rule.heads.empty() || rule.heads.size() == heads) continue;
-    return firn::InvalidArgument("a rule for {} has {} heads; {} layers of {} KV heads have {}", PartName(rule.part),
-                                 rule.heads.size(), facts.layers(), facts.kv_heads, heads);
   }
   if (plan.rules.size() > kPlanRulesMax) {
     return firn::InvalidArgument("the plan comes to {} rules; allowed: at most {}", plan.rules.size(), kPlanRulesMax);
@@ -240,10 +253,16 @@ absl::StatusOr<PrecisionPlan> PlanFor(const PlanFile& file, const NamespaceFacts
 
 absl::Status CheckPlanTiers(const PlanFile& file, std::span<const TierInfo> tiers) {
   for (const auto& [tier, target] : file.plan.tier_target) {
-    FIRN_RETURN_IF_ERROR(CheckTier("a target for tier", tier, tiers));
+    auto place = file.places.targets.find(tier);
+    FIRN_RETURN_IF_ERROR(
+        CheckTier(place == file.places.targets.end() ? FilePlace{} : place->second, "a target for tier", tier, tiers));
   }
-  for (const TierRule& rule : file.plan.rules) FIRN_RETURN_IF_ERROR(CheckTier("a rule for tier", rule.tier, tiers));
-  for (const LayerClasses& entry : file.layers) FIRN_RETURN_IF_ERROR(CheckTier("layers of tier", entry.tier, tiers));
+  for (size_t i = 0; i < file.plan.rules.size(); ++i) {
+    FIRN_RETURN_IF_ERROR(CheckTier(PlaceOfRule(file, i), "a rule for tier", file.plan.rules[i].tier, tiers));
+  }
+  for (const LayerClasses& entry : file.layers) {
+    FIRN_RETURN_IF_ERROR(CheckTier(entry.place, "layers of tier", entry.tier, tiers));
+  }
   return absl::OkStatus();
 }
 

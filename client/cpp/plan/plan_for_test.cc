@@ -40,9 +40,13 @@ k = "int3"
   EXPECT_EQ(plan->rules[0].heads, (std::vector{k8, k8, k2, k2, k8, k8, k8, k3}));
   EXPECT_EQ(plan->rules[1].heads, (std::vector{k4, k4, k2, k2, k4, k4, k4, k4}));
   EXPECT_EQ(plan->rules[0].coding, file.plan.rules[0].coding);
-  EXPECT_THAT(firn::Message(PlanFor(file, Facts(3, 2)).status()), HasSubstr("the namespace has layers 0 to 2"));
+  EXPECT_THAT(firn::Message(PlanFor(file, Facts(3, 2)).status()),
+              HasSubstr("layers[0] (line 3): layers = \"0,2-3\": the namespace has layers 0 to 2"));
   EXPECT_THAT(firn::Message(PlanFor(file, Facts(4, 1)).status()),
-              HasSubstr("heads = \"1\": the namespace has KV heads 0 to 0"));
+              HasSubstr("layers[1] (line 7): heads = \"1\": the namespace has KV heads 0 to 0"));
+  PlanFile rule = Parsed("preset = \"int4\"\n[[rules]]\npart = \"v\"\nheads = [\"int8 x 3\"]\n");
+  EXPECT_THAT(firn::Message(PlanFor(rule, Facts(4, 2)).status()),
+              HasSubstr("rules[0] (line 2): a rule for V has 3 heads; 4 layers of 2 KV heads have 8"));
   NamespaceFacts later = Facts(4, 2);
   later.layer_first = 1;
   EXPECT_FALSE(PlanFor(file, later).ok()) << "layers are numbered as in the model";

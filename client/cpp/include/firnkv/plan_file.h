@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -28,6 +29,21 @@ struct NumberRange {
   bool operator==(const NumberRange&) const = default;
 };
 
+// Where an entry of a plan stands in its file, for messages: "layers[1]", line 8. No part of what it says: all are
+// equal.
+struct FilePlace {
+  std::string entry = {};  // Empty: not from a file.
+  uint32_t line = 0;
+  bool operator==(const FilePlace&) const { return true; }
+};
+
+// The same of what the plan itself has: rules in their order, and targets by tier. There may be fewer places.
+struct FilePlaces {
+  std::vector<FilePlace> rules = {};
+  std::map<std::string, FilePlace> targets = {};
+  bool operator==(const FilePlaces&) const { return true; }
+};
+
 // Heads that get a precision of their own.
 struct LayerClasses {
   std::string tier = {};                 // Empty: in every tier that does not keep values exactly.
@@ -35,6 +51,7 @@ struct LayerClasses {
   std::vector<NumberRange> heads = {};   // KV heads of the shard, ascending; empty: all.
   std::optional<Precision> k = {};       // kInt8, kInt4, kInt3 (where the codec has it) or kInt2; nothing: as it is.
   std::optional<Precision> v = {};
+  FilePlace place = {};
   bool operator==(const LayerClasses&) const = default;
 };
 
@@ -62,6 +79,7 @@ struct PlanFile {
   // The layers that a ranking ranks: all of the namespace's have to be among them. Empty: no ranking. Not printed, as
   // `layers` then say what each gets.
   std::vector<NumberRange> ranked = {};
+  FilePlaces places = {};
   bool operator==(const PlanFile&) const = default;
 };
 
