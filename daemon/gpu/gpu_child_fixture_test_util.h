@@ -44,8 +44,8 @@ inline std::string DifferenceOf(const RecordHeader& got, const RecordHeader& exp
   for (Part part : kParts) {
     const PartErrors &a = got.errors[static_cast<size_t>(part)], &b = expected.errors[static_cast<size_t>(part)];
     if (std::memcmp(&a, &b, sizeof(a)) == 0) continue;
-    found += fmt::format("errors of {}: expected {} {} {}, got {} {} {}; ", part == Part::kK ? "K" : "V", b.int8, b.int4,
-                         b.int2, a.int8, a.int4, a.int2);
+    found += fmt::format("errors of {}: expected {} {} {}, got {} {} {}; ", part == Part::kK ? "K" : "V", b.int8,
+                         b.int4, b.int2, a.int8, a.int4, a.int2);
   }
   for (uint32_t i = 0; i < kRunIds; ++i) {
     if (got.runs[i] != expected.runs[i]) found += fmt::format("checks of run {}; ", i);

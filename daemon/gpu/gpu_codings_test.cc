@@ -1,5 +1,5 @@
-// Every coding through the child as the process that it is, on the processor and on a GPU: a block is coded as the codecs
-// code it, byte for byte, and what comes back into a worker's memory is what they decode.
+// Every coding through the child as the process that it is, on the processor and on a GPU: a block is coded as the
+// codecs code it, byte for byte, and what comes back into a worker's memory is what they decode.
 //
 // Nothing here may pass because the child leaves it to the processor: what is Unimplemented is a failure, unless the
 // test says so. A case that fails does not keep the others from running.
@@ -30,9 +30,8 @@ constexpr BlockShape kShapes[] = {
 constexpr uint8_t kRotated = PartCoding::kRotated, kCentred = PartCoding::kCentred, kBalanced = PartCoding::kBalanced;
 constexpr uint8_t kPreRope = PartCoding::kPreRope, kSymmetric = PartCoding::kSymmetric;
 constexpr uint8_t kCalibrated = PartCoding::kCalibrated;
-constexpr uint8_t kConditionings[] = {0,        kRotated,
-                                      kCentred, kRotated | kCentred | kBalanced,
-                                      kPreRope, kPreRope | kRotated | kBalanced};
+constexpr uint8_t kConditionings[] = {
+    0, kRotated, kCentred, kRotated | kCentred | kBalanced, kPreRope, kPreRope | kRotated | kBalanced};
 
 PrecisionClass ClassOfBits(uint8_t bits) { return static_cast<PrecisionClass>(bits); }
 
@@ -41,8 +40,8 @@ RuleCase Rule(CodecId codec, PrecisionClass at, uint8_t bits, uint16_t group, ui
   RuleCase c{"", at, codec, bits, group, flags, outliers, meta};
   bool codebook = codec == CodecId::kNuqChannel || codec == CodecId::kNuqToken;
   c.uses_artifact = codebook || (flags & (kCentred | kBalanced | kPreRope | kCalibrated)) != 0;
-  c.name = fmt::format("codec {} bits {} group {} flags {:#x} outliers {} meta {}", static_cast<int>(codec), bits, group,
-                       flags, outliers, static_cast<int>(meta));
+  c.name = fmt::format("codec {} bits {} group {} flags {:#x} outliers {} meta {}", static_cast<int>(codec), bits,
+                       group, flags, outliers, static_cast<int>(meta));
   return c;
 }
 
@@ -122,9 +121,10 @@ class GpuCodingsTest : public GpuChildFixture {
     ++checked;
     std::string what = tier->WaitUntilUp(60'000) ? WrongWith(raw, spec) : "no child";
     if (what.empty() || ++wrong > kWrongPrinted) return;
-    ADD_FAILURE() << fmt::format("{}; {} layers, {} heads, {} tokens from {}, K {} wide, V {} wide, {}, keeps {}: {}", name,
-                                 raw.shape.layers, raw.shape.heads, raw.shape.tokens, raw.first_token, raw.shape.k_width,
-                                 raw.shape.v_width, DTypeName(raw.dtype), spec.keep_first_tokens, what);
+    ADD_FAILURE() << fmt::format("{}; {} layers, {} heads, {} tokens from {}, K {} wide, V {} wide, {}, keeps {}: {}",
+                                 name, raw.shape.layers, raw.shape.heads, raw.shape.tokens, raw.first_token,
+                                 raw.shape.k_width, raw.shape.v_width, DTypeName(raw.dtype), spec.keep_first_tokens,
+                                 what);
   }
   // The processor's child has nothing that the codecs have not: one case in `each` is enough.
   bool Take(int each) { return turns++ % each == 0 || GetParam().cuda; }

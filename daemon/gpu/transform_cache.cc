@@ -30,9 +30,9 @@ class ArrayPiece {
     FIRN_RETURN_IF_ERROR(CudaStatus(cudaMalloc(memory, bytes_.size()), "allocate an artifact"));
     // cudaMemcpy from pageable memory may come back before the bytes are on the GPU, and streams that do not block do
     // not wait for it.
-    FIRN_RETURN_IF_ERROR(CudaStatus(
-        cudaMemcpyAsync(*memory, bytes_.data(), bytes_.size(), cudaMemcpyHostToDevice, cudaStreamPerThread),
-        "copy an artifact"));
+    FIRN_RETURN_IF_ERROR(
+        CudaStatus(cudaMemcpyAsync(*memory, bytes_.data(), bytes_.size(), cudaMemcpyHostToDevice, cudaStreamPerThread),
+                   "copy an artifact"));
     FIRN_RETURN_IF_ERROR(CudaStatus(cudaStreamSynchronize(cudaStreamPerThread), "wait for an artifact"));
     for (const auto& place : place_) place(static_cast<uint8_t*>(*memory));
     return absl::OkStatus();
