@@ -68,10 +68,14 @@ struct EncodeSpec {
 absl::StatusOr<std::shared_ptr<const Artifact>> ArtifactFor(const PartCoding& coding, const EncodeSpec& spec,
                                                             const ArtifactSource& artifacts);
 
-// That an artifact has the shape of a block's part and all that `coding` reads: InvalidArgument or FailedPrecondition
-// otherwise, naming what is missing.
-absl::Status CheckArtifactFor(const PartCoding& coding, const PartShape& shape,
+// That an artifact has the shape of a block's part in this shard and all that `coding` reads: InvalidArgument or
+// FailedPrecondition otherwise, naming what is missing.
+absl::Status CheckArtifactFor(const PartCoding& coding, const PartShape& shape, uint16_t shard,
                               std::shared_ptr<const Artifact> artifact);
+
+// That a record which came from outside can be decoded, written and coded anew as far as its header tells: runs that
+// its codings have, as long as they must be, and room for its checks as they are made here. InvalidArgument otherwise.
+absl::Status CheckRecord(const RecordHeader& header);
 
 // Whether values that were coded as `from`, of which `available` is left, may be coded as `to`: only ever coarser, and
 // never from codes of 3 or 2 bits, whose decoded values have lost their spread.

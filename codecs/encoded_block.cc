@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/checksum.h"
+#include "base/status.h"
 #include "base/units.h"
 
 namespace firn {
@@ -98,7 +99,9 @@ RecordLayout LayoutOf(const RecordHeader& header, RunMask keep) {
   return layout;
 }
 
-uint64_t HeaderBytesBound(const RecordLayout& layout) {
+namespace {
+
+uint64_t HeaderBytes(const RecordLayout& layout) {
   uint64_t bytes = kRecordHeaderFixedBytes;
   for (uint32_t i = 0; i < kRunIds; ++i) {
     if (!layout.present.Has(i)) continue;
@@ -111,7 +114,17 @@ uint64_t HeaderBytesBound(const RecordLayout& layout) {
     }
     bytes += kRecordHeaderRunBytes + 8 * checks;
   }
-  return std::min(bytes + layout.map_bytes, kRecordHeaderBytesMax);
+  return bytes + layout.map_bytes;
+}
+
+}  // namespace
+
+uint64_t HeaderBytesBound(const RecordLayout& layout) { return std::min(HeaderBytes(layout), kRecordHeaderBytesMax); }
+
+absl::Status CheckHeaderFits(const RecordLayout& layout) {
+  const uint64_t bytes = HeaderBytes(layout);
+  if (bytes <= kRecordHeaderBytesMax) return absl::OkStatus();
+  return InvalidArgument("a record header of {} bytes; at most {}", bytes, kRecordHeaderBytesMax);
 }
 
 EncodedBlock EncodedBlock::Narrowed(RunMask keep) const {

@@ -12,6 +12,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "base/bytes.h"
 #include "codecs/record.h"
 #include "codecs/types.h"
@@ -97,6 +98,8 @@ RecordLayout LayoutOf(const RecordHeader& header, RunMask keep = RunMask::All())
 
 // No header with these runs and checks by LayersPerCheck serializes to more; with known layers it has just these bytes.
 uint64_t HeaderBytesBound(const RecordLayout& layout);
+// InvalidArgument where it would be longer than kRecordHeaderBytesMax: such a record cannot be written.
+absl::Status CheckHeaderFits(const RecordLayout& layout);
 
 using MutableRuns = std::array<MutableRunBytes, kRunIds>;
 

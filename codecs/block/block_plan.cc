@@ -229,6 +229,7 @@ absl::StatusOr<EncodePlan> PlanOf(RecordHeader header, const EncodedBlock& sourc
     header.runs[i].bytes = plan.layout.run_bytes[i];
   }
   plan.header = std::move(header);
+  FIRN_RETURN_IF_ERROR(CheckHeaderFits(LayoutOf(plan.header)));
   return plan;
 }
 
@@ -272,9 +273,32 @@ absl::StatusOr<std::shared_ptr<const Artifact>> ArtifactFor(const PartCoding& co
   return FindArtifact(coding, artifacts);
 }
 
-absl::Status CheckArtifactFor(const PartCoding& coding, const PartShape& shape,
+absl::Status CheckArtifactFor(const PartCoding& coding, const PartShape& shape, uint16_t shard,
                               std::shared_ptr<const Artifact> artifact) {
-  return HeadTransform::Create(coding, shape, std::move(artifact), 0).status();
+  return HeadTransform::Create(coding, shape, std::move(artifact), shard).status();
+}
+
+absl::Status CheckRecord(const RecordHeader& header) {
+  absl::Status lengths = CheckRunLengths(header);
+  if (!lengths.ok()) return InvalidArgument("{}", Message(lengths));
+  RunMask possible;
+  bool coded = false;
+  for (Part part : kParts) {
+    if (header.shape.part(part).width == 0) continue;
+    FIRN_ASSIGN_OR_RETURN(PartGeometry geometry, PartGeometry::Of(header, part));
+    possible |= geometry.PossibleRuns();
+    coded = coded || header.CodingOf(part).codec != CodecId::kIdentity;
+  }
+  if (!possible.Contains(header.encoded)) {
+    return InvalidArgument("runs {:#x}; its codings have {:#x}", header.encoded.bits(), possible.bits());
+  }
+  if (!coded && header.exact_tokens > 0) {
+    return InvalidArgument("{} tokens kept exact beside values that are exact themselves", header.exact_tokens);
+  }
+  if (ClassOf(header, header.encoded).Min() == PrecisionClass::kNone) {
+    return InvalidArgument("runs {:#x} do not decode", header.encoded.bits());
+  }
+  return CheckHeaderFits(LayoutOf(header));
 }
 
 bool MayRecode(PrecisionClass available, PrecisionClass to) {

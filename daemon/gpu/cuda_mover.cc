@@ -227,6 +227,7 @@ absl::Status CudaMover::Wait() {
 
 absl::StatusOr<std::vector<uint8_t>> CudaMover::Import(const ImportJob& job) {
   FIRN_ASSIGN_OR_RETURN(Moving moving, ParseMoving(job.header, job.from, job.target));
+  FIRN_RETURN_IF_ERROR(CheckImport(moving.header));
   if (moving.present != moving.header.encoded) return InvalidArgument("runs of the record have no place");
   FIRN_ASSIGN_OR_RETURN(auto memory, options_.memory->Open(job.from.memory, moving.ends));
   Parameters parameters(*slot_);

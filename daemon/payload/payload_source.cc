@@ -15,7 +15,8 @@ constexpr uint64_t kChunksPerGroup = 2;
 
 bool HoldsSourceBytes(const RecordHeader& header, RunMask present, Part part) {
   const PartCoding& coding = header.CodingOf(part);
-  return coding.codec == CodecId::kNone || (coding.codec == CodecId::kIdentity && present.Has(RunKind::kWhole, part));
+  return coding.codec == CodecId::kNone ||
+         (coding.codec == CodecId::kIdentity && header.exact_tokens == 0 && present.Has(RunKind::kWhole, part));
 }
 
 std::optional<DType> ValueTypeOf(v1::Representation representation, DType source) {

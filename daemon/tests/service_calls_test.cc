@@ -445,7 +445,7 @@ TEST(ServiceCalls, AdministrationAndVerify) {
   v1::SetCapacityResponse set;
   absl::Status status = harness.client->Call("Admin/SetCapacity", capacity, &set);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(Message(status), HasSubstr(std::to_string(kGiB)));
+  EXPECT_THAT(Message(status), HasSubstr("1.00 GiB"));
   capacity.set_capacity_bytes(kMiB);
   ASSERT_TRUE(harness.client->Call("Admin/SetCapacity", capacity, &set).ok());
   EXPECT_EQ(set.capacity_bytes(), kMiB);

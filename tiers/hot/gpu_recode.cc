@@ -11,6 +11,8 @@ void MakeRoomForChecks(RecordHeader* header) {
     if (!header->encoded.Has(i)) continue;
     RunInfo& run = header->runs[i];
     run.layers_per_check = LayersPerCheckOf(*header, i);
+    run.checks.clear();
+    if (run.bytes == 0) continue;
     run.checks.assign((header->shape.layers + run.layers_per_check - 1) / run.layers_per_check, 0);
   }
 }

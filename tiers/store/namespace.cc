@@ -21,6 +21,8 @@ constexpr size_t kTierTargetsMax = 16;
 constexpr size_t kRulesMax = 2 * (kTierTargetsMax + 1);
 constexpr uint32_t kBlockTokensMax = kTokensMax;
 constexpr uint32_t kShardsMax = 1024;
+constexpr size_t kMappedHeadsMax = size_t{1}
+                                   << 17;  // Of all layers: a map has a quarter of a byte for each, K and V apart.
 
 void WriteText(ByteWriter* writer, std::string_view text) {
   writer->Write<uint32_t>(static_cast<uint32_t>(text.size()));
@@ -170,6 +172,10 @@ absl::Status CheckRule(const NamespaceFacts& facts, const PrecisionPlan& plan, c
   if (!rule.classes.empty() && rule.classes.size() != heads) {
     return InvalidArgument("a rule for {} with {} classes; {} layers of {} heads have {}", part, rule.classes.size(),
                            facts.layers(), facts.kv_heads, heads);
+  }
+  if (rule.classes.size() > kMappedHeadsMax) {
+    return InvalidArgument("a rule for {} tells {} heads apart; a record has room for {}", part, rule.classes.size(),
+                           kMappedHeadsMax);
   }
   if (!rule.classes.empty()) FIRN_RETURN_IF_ERROR(CheckHeadsMayDiffer(facts, plan, rule));
   if (facts.k_pre_rope && (rule.coding.flags & PartCoding::kPreRope) != 0) {

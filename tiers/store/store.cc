@@ -175,7 +175,7 @@ absl::Status StoreImpl::CheckArtifact(const NamespaceFacts& facts, Part part, co
                            facts.layers(), heads, width);
   }
   // The sections that this coding reads, looked for as decoding will.
-  return CheckArtifactFor(coding, {facts.layers(), facts.kv_heads, 1, width}, std::move(artifact));
+  return CheckArtifactFor(coding, {facts.layers(), facts.kv_heads, 1, width}, 0, std::move(artifact));
 }
 
 void StoreImpl::AddNamespaceLocked(const NamespaceFacts& facts, const PrecisionPlan& plan, NamespaceId* id) {

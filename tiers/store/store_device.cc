@@ -8,6 +8,9 @@
 namespace firn {
 
 void StoreImpl::ImportPut(InFlightPutImpl* put, const DeviceRows& rows, absl::AnyInvocable<void(absl::Status)> done) {
+  if (put->spec().packed != nullptr) {
+    return done(FailedPrecondition("a packed record is put by its runs, not from device memory"));
+  }
   DeviceMover* mover = options_.tiers[put->tier()].tier->device_mover();
   if (mover == nullptr || put->draft() == nullptr) {
     return done(

@@ -438,6 +438,34 @@ TEST(StoreOnGpu, PutsFromDeviceMemoryTakeNoHostMemory) {
   EXPECT_EQ(chain.gpu->Usage().draft_bytes, 0u);
 }
 
+// A packed record's runs are not as long as values: they come through the host, or not at all.
+TEST(StoreOnGpu, APackedRecordIsNotFilledFromDeviceMemory) {
+  GpuChain chain;
+  ASSERT_TRUE(chain.Put(1).ok());
+  ASSERT_TRUE(chain.Demote(1, 1).ok());
+  auto got = chain.Get(1);
+  ASSERT_TRUE(got.ok()) << got.status();
+  auto header = std::make_shared<RecordHeader>(*got->block.header);
+  header->encoded = got->block.present;
+  for (uint32_t i = 0; i < kRunIds; ++i) {
+    if (!header->encoded.Has(i)) header->runs[i] = {};
+  }
+  PutSpec spec = chain.harness->Spec(2);
+  spec.packed = header;
+  auto put = chain.harness->store->BeginPut(spec);
+  ASSERT_TRUE(put.ok()) << put.status();
+  WorkerCache cache;
+  DeviceRows rows = cache.Rows(0, true);
+  cache.Fill(rows, 1);
+  cache.Signal();
+  absl::Status filled = FillFrom(chain, **put, rows);
+  EXPECT_EQ(filled.code(), absl::StatusCode::kFailedPrecondition) << filled;
+  EXPECT_EQ(chain.gpu->LinkStats().deaths, 0u);
+  spec.address.key = TestKey(3);
+  spec.from_device = true;
+  EXPECT_EQ(chain.harness->store->BeginPut(spec).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST(StoreOnGpu, PutsFromDeviceMemoryNeedATierThatReachesIt) {
   GpuChain chain({}, {}, 0);
   PutSpec spec = chain.harness->Spec(1);

@@ -224,6 +224,7 @@ class StoreImpl final : public Store, public PolicyView {
   struct PutInFlight {
     SessionId session = 0;
     uint64_t bytes = 0;
+    uint64_t turn = 0;
     bool cancelled = false;
     std::vector<EntryName> followers = {};  // Blocks that name it as their parent and were committed before it.
   };
@@ -354,12 +355,19 @@ class StoreImpl final : public Store, public PolicyView {
   void MakeDurable(const EntryName& name, uint64_t generation, PutResult result,
                    absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);
   absl::Status CheckPackedLocked(const PutSpec& spec) const;
+  // What a put will be served as, where nothing codes it anew.
+  ClassPair OfferedLocked(const PutSpec& spec) const;
+  // Whether BeginPut would take room for it.
+  bool WantsPlaceLocked(const PutSpec& spec) const;
   absl::StatusOr<EncodePlan> PlanPut(const PutSpec& spec, const Identity& identity, const NamespaceFacts& facts) const;
   void WithdrawPutLocked(const EntryName& name);
   // Tries the puts that wait for room, in order, on the executor: never inside the call that made the room.
   void ScheduleRoomWaitersLocked();
   void ServeRoomWaiters();
   void WaitForRoomLocked(RoomWaiter waiter, bool before_its_equals);
+  void RefuseLateWaitersLocked();
+  // Whether all puts in flight are of this turn and nothing else is where puts enter: more of it would wait for itself.
+  bool HoldsAllLocked(uint64_t turn) const;
 
   // --- store_device.cc
   void ImportPut(class InFlightPutImpl* put, const DeviceRows& rows, absl::AnyInvocable<void(absl::Status)> done);

@@ -144,6 +144,104 @@ TEST(StorePromises, RoomIsGivenByTurns) {
   h.ExpectConsistent();
 }
 
+TEST(StorePromises, WhoeverWaitsForRoomIsAnsweredInTime) {
+  StoreHarness h({.hot_bytes = 2 * kTestBlockBytes});
+  std::vector<std::unique_ptr<InFlightPut>> held;
+  for (uint64_t key : {1, 2}) held.push_back(*h.store->BeginPut(h.Spec(key)));
+  bool first = false, second = false;
+  h.store->BeginPutWhenRoom(h.Spec(3), h.clock.NowNs() + 60'000'000'000, [&](auto) { first = true; });
+  h.store->BeginPutWhenRoom(h.Spec(4), h.clock.NowNs() + 100'000'000,
+                            [&](auto put) { second = put.status().code() == absl::StatusCode::kResourceExhausted; });
+  for (int i = 0; i < 10; ++i) {
+    h.Settle();
+    h.clock.AdvanceMs(50);
+    h.store->Tick();
+  }
+  h.Settle();
+  EXPECT_TRUE(second);
+  EXPECT_FALSE(first);
+  held.clear();
+  h.Settle();
+  EXPECT_TRUE(first);
+}
+
+// A call does not get its puts before all are answered: what it holds itself would never come back.
+TEST(StorePromises, ACallDoesNotWaitForRoomThatItHolds) {
+  StoreHarness h({.hot_bytes = 2 * kTestBlockBytes});
+  const uint64_t turn = h.store->NewTurn();
+  std::vector<absl::Status> answers;
+  std::vector<std::unique_ptr<InFlightPut>> leases;
+  for (uint64_t key = 1; key <= 4; ++key) {
+    PutSpec spec = h.Spec(key);
+    spec.turn = turn;
+    h.store->BeginPutWhenRoom(spec, h.clock.NowNs() + 60'000'000'000, [&](auto put) {
+      answers.push_back(put.status());
+      if (put.ok()) leases.push_back(*std::move(put));
+    });
+  }
+  h.Settle();
+  ASSERT_EQ(answers.size(), 4u);
+  EXPECT_EQ(leases.size(), 2u);
+  EXPECT_EQ(answers[3].code(), absl::StatusCode::kResourceExhausted);
+}
+
+// What is there says so at once, however many wait for room.
+TEST(StorePromises, ABlockThatIsThereNeedsNoRoom) {
+  StoreHarness h({.hot_bytes = 2 * kTestBlockBytes});
+  ASSERT_TRUE(h.Put(1).ok());
+  auto held = h.store->BeginPut(h.Spec(2));
+  ASSERT_TRUE(held.ok());
+  SessionId session = h.store->OpenSession("tenant");
+  ASSERT_TRUE(h.store->Pin(h.ns, TestKey(1), session).ok());
+  h.store->BeginPutWhenRoom(h.Spec(3), h.clock.NowNs() + 60'000'000'000, [](auto) {});
+  h.Settle();
+  std::optional<absl::Status> answer;
+  h.store->BeginPutWhenRoom(h.Spec(1), h.clock.NowNs() + 60'000'000'000, [&](auto put) { answer = put.status(); });
+  h.Settle();
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->code(), absl::StatusCode::kAlreadyExists) << *answer;
+}
+
+// A record is coded for its shard's heads: another shard's means would be added back, and an artifact may lack them.
+TEST(StorePromises, APackedRecordBelongsToItsShard) {
+  StoreHarness h;
+  NamespaceFacts facts = StoreHarness::Facts();
+  facts.model_id = "sharded";
+  facts.shards = 4;
+  NamespaceId ns = h.Register(facts);
+  const BlockShape shape = facts.Shape(16);
+  const size_t count = size_t{shape.layers} * shape.heads * 2 * shape.k_width;
+  auto artifact = Artifact::CreateBalance(shape.layers, shape.heads * 2, shape.k_width, std::vector<float>(count, 0.5f),
+                                          std::vector<float>(count, 1.0f));
+  ASSERT_TRUE(artifact.ok()) << artifact.status();
+  h.store->PutArtifact(*artifact, [](absl::Status) {});
+  h.Settle();
+  std::vector<uint16_t> values = StoreHarness::Values(1, shape.part(Part::kK).values());
+  ByteSpan bytes(reinterpret_cast<const uint8_t*>(values.data()), values.size() * 2);
+  Identity identity;
+  identity.shard = 1;
+  auto source = WrapRaw(identity, DType::kFp16, shape, bytes, bytes, {}, {});
+  ASSERT_TRUE(source.ok()) << source.status();
+  EncodeSpec encode;
+  encode.target = {PrecisionClass::k8Bit, PrecisionClass::k8Bit};
+  encode.key_method = KeyMethod::kBalancedRotated;
+  encode.balance = *artifact;
+  auto coded = EncodeToHeap(*source, encode, h.store->artifacts());
+  ASSERT_TRUE(coded.ok()) << coded.status();
+  PutSpec spec = h.Spec(1);
+  spec.address.ns = ns;
+  for (uint16_t shard : {0, 1}) {
+    spec.address.shard = shard;
+    spec.packed = coded->header;
+    EXPECT_EQ(h.store->BeginPut(spec).ok(), shard == 1) << shard;
+  }
+  auto lacking = std::make_shared<RecordHeader>(*coded->header);
+  lacking->identity.shard = 3;
+  spec.address.shard = 3;
+  spec.packed = lacking;
+  EXPECT_FALSE(h.store->BeginPut(spec).ok()) << "the artifact is of two shards";
+}
+
 TEST(StorePromises, APinThatComesDuringADemotionThatFailsHolds) {
   StoreHarness h;
   SessionId session = h.store->OpenSession("tenant");

@@ -15,6 +15,7 @@ PrecisionClass Of(const ClassPair& pair, Part part) { return part == Part::kK ? 
 absl::Status CheckPackedErrors(const RecordHeader& header, float limit) {
   if (limit <= 0) return absl::OkStatus();
   for (Part part : kParts) {
+    if (header.CodingOf(part).codec == CodecId::kIdentity) continue;  // As it was put: FP8 too.
     const bool codes = FamilyOf(header.CodingOf(part).codec) == CodecFamily::kCodes;
     const PrecisionClass c = Of(codes ? ClassOf(header, header.encoded) : FinestOf(header, header.encoded), part);
     const auto slot = PartErrors::SlotOf(c);
@@ -79,13 +80,16 @@ absl::Status StoreImpl::CheckPackedLocked(const PutSpec& spec) const {
         "this namespace, whose values are {}",
         header.shape.tokens, DTypeName(header.dtype), spec.tokens, DTypeName(ns.facts.dtype));
   }
+  absl::Status whole = CheckRecord(header);
+  if (!whole.ok()) return InvalidArgument("a packed record: {}", Message(whole));
+  if (header.identity.shard != spec.address.shard) {
+    return InvalidArgument("shard = {}; the packed record is of shard {}, whose heads it was coded for",
+                           spec.address.shard, header.identity.shard);
+  }
   if (header.first_token != spec.first_token) {
     return InvalidArgument("first_token = {}; the packed record's is {}", spec.first_token, header.first_token);
   }
   const ClassPair served = ClassOf(header, header.encoded);
-  if (served.Min() == PrecisionClass::kNone) {
-    return InvalidArgument("runs {:#x} of a packed record were put; they do not decode", header.encoded.bits());
-  }
   for (Part part : kParts) {
     if (header.shape.part(part).width == 0) continue;
     const char* name = part == Part::kK ? "K" : "V";
@@ -96,7 +100,7 @@ absl::Status StoreImpl::CheckPackedLocked(const PutSpec& spec) const {
     }
     const PartCoding& coding = header.CodingOf(part);
     FIRN_ASSIGN_OR_RETURN(auto artifact, ArtifactFor(coding, EncodeSpec{}, artifacts_));
-    FIRN_RETURN_IF_ERROR(CheckArtifactFor(coding, header.shape.part(part), std::move(artifact)));
+    FIRN_RETURN_IF_ERROR(CheckArtifactFor(coding, header.shape.part(part), spec.address.shard, std::move(artifact)));
   }
   return CheckPackedErrors(header, ns.plan.max_relative_error);
 }
@@ -153,11 +157,8 @@ absl::StatusOr<std::unique_ptr<InFlightPut>> StoreImpl::BeginPut(const PutSpec& 
     std::lock_guard lock(mu_);
     FIRN_RETURN_IF_ERROR(CheckPutLocked(spec));
     const NamespaceState& ns = namespaces_[name.ns];
-    ClassPair offered = SourceClass(ns.facts.dtype, ns.facts.Shape(spec.tokens));
-    if (spec.packed != nullptr) {
-      FIRN_RETURN_IF_ERROR(CheckPackedLocked(spec));
-      offered = Coarser(offered, ClassOf(*spec.packed, spec.packed->encoded));
-    }
+    if (spec.packed != nullptr) FIRN_RETURN_IF_ERROR(CheckPackedLocked(spec));
+    const ClassPair offered = OfferedLocked(spec);
     EntryId existing = table_.Find(name);
     if (existing != kNoEntry && ExpiredLocked(table_.entry(existing))) {
       ++totals_.expired;
@@ -188,7 +189,9 @@ absl::StatusOr<std::unique_ptr<InFlightPut>> StoreImpl::BeginPut(const PutSpec& 
       return ResourceExhausted("puts in flight hold {} bytes; {} more would pass the limit of {}",
                                totals_.puts_in_flight_bytes, bytes, options_.puts_in_flight_bytes_max);
     }
-    puts_.emplace(name, PutInFlight{.session = spec.session, .bytes = bytes, .cancelled = false, .followers = {}});
+    puts_.emplace(
+        name,
+        PutInFlight{.session = spec.session, .bytes = bytes, .turn = spec.turn, .cancelled = false, .followers = {}});
     totals_.puts_in_flight_bytes += bytes;
   }
   plan.header.parent = spec.parent;
@@ -252,11 +255,17 @@ void StoreImpl::BeginPutWhenRoom(const PutSpec& spec, int64_t deadline_ns,
     std::lock_guard lock(mu_);
     others_first = (!room_waiters_.empty() && room_waiters_.front().spec.turn < turn) ||
                    (served_turn_ != 0 && served_turn_ < turn);
+    // What is there, or is refused whatever the room, need not wait to hear so.
+    if (others_first) others_first = WantsPlaceLocked(waiter.spec);
   }
   if (!others_first) {
     auto put = BeginPut(waiter.spec);
     if (put.status().code() != absl::StatusCode::kResourceExhausted) return waiter.done(std::move(put));
     if (deadline_ns != 0 && options_.clock->NowNs() >= deadline_ns) return waiter.done(std::move(put));
+    std::unique_lock lock(mu_);
+    const bool own = HoldsAllLocked(turn);
+    lock.unlock();
+    if (own) return waiter.done(std::move(put));
   }
   {
     std::lock_guard lock(mu_);
@@ -269,8 +278,39 @@ void StoreImpl::BeginPutWhenRoom(const PutSpec& spec, int64_t deadline_ns,
     waiter.bytes = spec.packed != nullptr ? spec.packed->RunBytes(spec.packed->encoded)
                                           : facts.Shape(spec.tokens).values() * DTypeBytes(facts.dtype);
     WaitForRoomLocked(std::move(waiter), false);
+    ScheduleRoomWaitersLocked();  // For what came since it was tried.
   }
   Pump();
+}
+
+bool StoreImpl::WantsPlaceLocked(const PutSpec& spec) const {
+  if (!CheckPutLocked(spec).ok() || (spec.packed != nullptr && !CheckPackedLocked(spec).ok())) return false;
+  EntryId existing = table_.Find({spec.address.ns, spec.address.shard, spec.address.key});
+  if (existing == kNoEntry || ExpiredLocked(table_.entry(existing))) return true;
+  return !ServesLocked(existing, OfferedLocked(spec));
+}
+
+ClassPair StoreImpl::OfferedLocked(const PutSpec& spec) const {
+  const NamespaceFacts& facts = namespaces_[spec.address.ns].facts;
+  ClassPair offered = SourceClass(facts.dtype, facts.Shape(spec.tokens));
+  if (spec.packed != nullptr) offered = Coarser(offered, ClassOf(*spec.packed, spec.packed->encoded));
+  return offered;
+}
+
+bool StoreImpl::HoldsAllLocked(uint64_t turn) const {
+  if (puts_.empty()) return false;
+  uint64_t drafts = 0, used = 0;
+  for (const TierConfig& tier : options_.tiers) {
+    if (!tier.tier->available()) continue;
+    TierUsage usage = tier.tier->Usage();
+    drafts = usage.draft_bytes, used = usage.used_bytes;
+    break;
+  }
+  if (used > drafts) return false;  // Demotion may make room.
+  for (const auto& [name, put] : puts_) {
+    if (put.turn != turn) return false;
+  }
+  return true;
 }
 
 void StoreImpl::WaitForRoomLocked(RoomWaiter waiter, bool before_its_equals) {
@@ -280,11 +320,28 @@ void StoreImpl::WaitForRoomLocked(RoomWaiter waiter, bool before_its_equals) {
   room_waiters_.insert(at, std::move(waiter));
 }
 
+void StoreImpl::RefuseLateWaitersLocked() {
+  const int64_t now_ns = options_.clock->NowNs();
+  // The first is tried once more before it hears no.
+  for (auto it = room_waiters_.begin(); it != room_waiters_.end();) {
+    if (it == room_waiters_.begin() || it->deadline_ns == 0 || now_ns < it->deadline_ns) {
+      ++it;
+      continue;
+    }
+    options_.executor->Post([done = std::move(it->done)]() mutable {
+      done(absl::StatusOr<std::unique_ptr<InFlightPut>>(
+          ResourceExhausted("no room in the time given: others have waited longer")));
+    });
+    it = room_waiters_.erase(it);
+  }
+}
+
 void StoreImpl::ServeRoomWaiters() {
   std::vector<Task> commits;
   {
     std::lock_guard lock(mu_);
     commits = std::exchange(commit_waiters_, {});
+    RefuseLateWaitersLocked();
   }
   for (Task& commit : commits) commit();  // Filled already, so they go before puts that have not begun.
   ServeWaitingMoves();
@@ -303,7 +360,7 @@ void StoreImpl::ServeRoomWaiters() {
     {
       std::lock_guard lock(mu_);
       served_turn_ = 0;
-      waits = waits && !stopping_;
+      waits = waits && !stopping_ && !HoldsAllLocked(waiter.spec.turn);
       if (waits) WaitForRoomLocked(std::move(waiter), true);
     }
     if (waits) return;
@@ -326,13 +383,14 @@ void StoreImpl::AbortPut(const EntryName& name) {
 }
 
 void StoreImpl::ScheduleRoomWaitersLocked() {
+  if (room_service_posted_) {
+    room_service_again_ = true;  // What is being tried is in no list, and may have been refused already.
+    return;
+  }
   bool anybody = !room_waiters_.empty() || !commit_waiters_.empty() ||
                  std::any_of(tiers_.begin(), tiers_.end(), [](const auto& t) { return !t.waiting_moves.empty(); });
   if (!anybody) return;
-  if (std::exchange(room_service_posted_, true)) {
-    room_service_again_ = true;  // It may have passed what can be served now.
-    return;
-  }
+  room_service_posted_ = true;
   options_.executor->Post([this] {
     ServeRoomWaiters();
     std::lock_guard lock(mu_);

@@ -92,7 +92,7 @@ absl::Status NamedArtifacts::CheckCoding(PartCoding coding, const std::optional<
   const Artifact& artifact = *found->second.artifact;
   coding.artifact = artifact.digest();
   PartShape shape{artifact.layers(), artifact.heads(), 1, artifact.width()};
-  absl::Status has = CheckArtifactFor(coding, shape, found->second.artifact);
+  absl::Status has = CheckArtifactFor(coding, shape, 0, found->second.artifact);
   return has.ok() ? has : InvalidArgument("{}, of {}: {}", found->second.path, use, Message(has));
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "codecs/block_codec.h"
 #include "codecs/encoded_block.h"
 #include "tiers/hot/child/mapped_regions.h"
 #include "tiers/hot/protocol/channel.h"
@@ -198,6 +199,16 @@ absl::StatusOr<Recoding> ParseRecoding(const RecodeJob& job) {
     }
   }
   return recoding;
+}
+
+absl::Status CheckImport(const RecordHeader& header) {
+  FIRN_RETURN_IF_ERROR(CheckRecord(header));
+  for (Part part : kParts) {
+    const CodecId codec = header.CodingOf(part).codec;
+    if (codec == CodecId::kIdentity || codec == CodecId::kNone) continue;
+    return InvalidArgument("codec {} of what device memory has: values as they are", static_cast<int>(codec));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Moving> ParseMoving(const std::vector<uint8_t>& header, const DeviceRows& rows,

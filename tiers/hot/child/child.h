@@ -27,6 +27,8 @@ struct Moving {
   RunMask present;
   std::vector<uint64_t> ends;
 };
+// InvalidArgument unless a record's runs are nothing but a block's values as they are, as long as its shape says.
+absl::Status CheckImport(const RecordHeader& header);
 absl::StatusOr<Moving> ParseMoving(const std::vector<uint8_t>& header, const DeviceRows& rows,
                                    const std::array<std::vector<Place>, kRunIds>& places);
 

@@ -258,6 +258,7 @@ void VisitRows(const DeviceRows& rows, const std::vector<NamedMemory>& memory, c
 
 absl::StatusOr<std::vector<uint8_t>> CpuDevice::Work(const ImportJob& job) {
   FIRN_ASSIGN_OR_RETURN(Moving moving, ParseMoving(job.header, job.from, job.target));
+  FIRN_RETURN_IF_ERROR(CheckImport(moving.header));
   if (moving.present != moving.header.encoded) return InvalidArgument("runs of the record have no place");
   FIRN_ASSIGN_OR_RETURN(auto memory, OpenAll(job.from, moving.ends));
   FIRN_RETURN_IF_ERROR(AwaitEvent(job.from.event));
