@@ -30,7 +30,7 @@ struct OpenedMemory {
 
 class IpcMemory {
  public:
-  // A worker has some two allocations a layer; what is opened anew at every job costs a tenth of a millisecond each.
+  // Workers have some two allocations a layer each, and all of them are used again and again.
   static constexpr size_t kOpenMax = 8192;
   static constexpr int64_t kIdleMs = 30'000;
 

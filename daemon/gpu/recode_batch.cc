@@ -74,8 +74,11 @@ size_t RecodeBatch::BlocksThatFit(const RecodeTask& task, const ScratchSlot& slo
     *why = Unimplemented("tokens that were exact before are coded by the processor");
     return 0;
   }
-  *why = CheckRunLengths(target);
-  if (!why->ok()) return 0;
+  // Kernels go by what the codings say of the runs.
+  for (const RecordHeader* header : {&source, &target}) {
+    *why = CheckRunLengths(*header);
+    if (!why->ok()) return 0;
+  }
   for (Part part : kParts) {
     if (SameCoding(source, target, part)) continue;
     *why = CheckEncoding(source, target, part);

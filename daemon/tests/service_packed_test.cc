@@ -1,9 +1,10 @@
-// Records that clients make up: whatever a header says, the daemon lives, stores nothing that it cannot read, and gives
-// nothing that was not put.
+// Blocks that come coded, and records that clients make up: whatever a header says, the daemon lives, stores nothing
+// that it cannot read, and gives nothing that was not put.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -62,7 +63,110 @@ MadeUp Make(const ApiClient& api, const std::string& key, RecordHeader header, c
   return made;
 }
 
+// What a block has in the tier "warm" after it was moved there.
+v1::ClassPair DemotedTo(ServiceHarness& harness, const ApiClient& api, const std::string& key) {
+  v1::MoveRequest move;
+  move.set_namespace_fingerprint(api.fingerprint());
+  *move.add_keys() = OpaqueKey(key);
+  move.set_tier("warm");
+  v1::MoveResponse moved;
+  absl::Status called = harness.client->Call("Admin/Demote", move, &moved);
+  EXPECT_TRUE(called.ok()) << called;
+  EXPECT_EQ(moved.answers(0).status().code(), 0u) << moved.answers(0).status().message();
+  return moved.answers(0).now();
+}
+
 RecordHeader AsTheyAre(const BlockShape& shape) { return PlanIdentity(Identity{}, DType::kFp16, shape)->header; }
+
+// A record that one daemon gives, another takes: a block's codes travel, not its values.
+TEST(ServicePacked, RecordsArePutAsTheyAre) {
+  ServiceHarness from, to;
+  ApiClient source(from.client.get(), FactsOf(6, 2, 64, 64, 128)), target(to.client.get(), FactsOf(6, 2, 64, 64, 128));
+  v1::PutBlock first = source.Block("b", 128);
+  first.set_first_token(256);
+  ASSERT_EQ(source.Put(first, source.Payload(3, 128)).outcome(), v1::PUT_OUTCOME_STORED);
+  ASSERT_EQ(DemotedTo(from, source, "b").k(), v1::PRECISION_CLASS_INT8);
+  v1::GetRequest request = source.GetRequestOf({"b"});
+  request.mutable_most()->set_k(v1::PRECISION_CLASS_INT8);
+  request.mutable_most()->set_v(v1::PRECISION_CLASS_INT4);
+  ApiClient::Got values = source.Get(request)[0];
+  request.set_representation(v1::REPRESENTATION_PACKED);
+  ApiClient::Got packed = source.Get(request)[0];
+  ASSERT_TRUE(packed.status.ok() && values.status.ok()) << packed.status;
+
+  v1::PutBlock block = target.Block("c", 128);
+  block.set_first_token(256);
+  block.set_payload_bytes(packed.payload.size());
+  block.set_record_header(packed.found.record_header());
+  block.set_runs(packed.found.runs());
+  v1::PutResponse put = target.Put(block, packed.payload, 4096);
+  ASSERT_EQ(put.outcome(), v1::PUT_OUTCOME_STORED) << put.status().message();
+  EXPECT_EQ(put.stored_class().k(), v1::PRECISION_CLASS_INT8);
+  EXPECT_EQ(put.stored_class().v(), v1::PRECISION_CLASS_INT4);
+  EXPECT_EQ(put.stored_bytes(), packed.payload.size());
+  ApiClient::Got got = target.Get(target.GetRequestOf({"c"}))[0];
+  ASSERT_TRUE(got.status.ok()) << got.status;
+  EXPECT_EQ(got.payload, values.payload);
+  EXPECT_EQ(got.found.first_token(), 256u);
+  EXPECT_EQ(got.found.served().v(), v1::PRECISION_CLASS_INT4);
+  EXPECT_EQ(target.Put(block, packed.payload).outcome(), v1::PUT_OUTCOME_EXISTS);
+  // It goes down like any other block, and a finer form takes its place.
+  EXPECT_EQ(DemotedTo(to, target, "c").v(), v1::PRECISION_CLASS_INT4);
+  EXPECT_EQ(target.Get(target.GetRequestOf({"c"}))[0].payload, values.payload);
+  v1::PutBlock exact = target.Block("c", 128);
+  exact.set_first_token(256);
+  EXPECT_EQ(target.Put(exact, target.Payload(3, 128)).outcome(), v1::PUT_OUTCOME_STORED);
+  EXPECT_EQ(target.Get(target.GetRequestOf({"c"}))[0].payload, source.Payload(3, 128));
+  EXPECT_EQ(target.Put(block, packed.payload).outcome(), v1::PUT_OUTCOME_EXISTS) << "a finer one is there";
+}
+
+TEST(ServicePacked, BlocksThatMakeNoSenseAreRefused) {
+  ServiceHarness harness;
+  ApiClient api(harness.client.get(), FactsOf(6, 2, 64, 64, 128));
+  ASSERT_EQ(api.Put("b", 3, 128).outcome(), v1::PUT_OUTCOME_STORED);
+  ASSERT_EQ(DemotedTo(harness, api, "b").k(), v1::PRECISION_CLASS_INT8);
+  v1::GetRequest request = api.GetRequestOf({"b"});
+  request.set_representation(v1::REPRESENTATION_PACKED);
+  ApiClient::Got packed = api.Get(request)[0];
+  ASSERT_TRUE(packed.status.ok()) << packed.status;
+  struct Case {
+    const char* says;
+    std::function<void(v1::PutBlock*, std::string*)> change;
+  };
+  const std::vector<Case> cases = {
+      {"do not match", [](v1::PutBlock*, std::string* payload) { (*payload)[payload->size() / 2] ^= 1; }},
+      {"runs = 0x0", [](v1::PutBlock* b, std::string*) { b->set_runs(0); }},
+      {"record_header of 0 bytes", [](v1::PutBlock* b, std::string*) { b->clear_record_header(); }},
+      {"runs = 0xffff", [](v1::PutBlock* b, std::string*) { b->set_runs(0xffff); }},
+      {"record_header:", [](v1::PutBlock* b, std::string*) { b->mutable_record_header()->at(40) ^= 1; }},
+      {"of which the header takes", [](v1::PutBlock* b, std::string*) { b->mutable_record_header()->append(8, 'x'); }},
+      {"payload_bytes", [](v1::PutBlock* b, std::string*) { b->set_payload_bytes(b->payload_bytes() - 1); }},
+      {"first_token", [](v1::PutBlock* b, std::string*) { b->set_first_token(1); }},
+      {"tokens", [](v1::PutBlock* b, std::string*) { b->set_tokens(127); }},
+      {"token_importance", [](v1::PutBlock* b, std::string*) { b->add_token_importance(1); }},
+      {"layout", [](v1::PutBlock* b, std::string*) { b->mutable_layout(); }},
+      {"do not decode",
+       [](v1::PutBlock* b, std::string* payload) {
+         b->set_runs(RunMask::Both(RunKind::kMeta).bits());
+         auto header = ParseHeader(AsBytes(b->record_header()), nullptr);
+         payload->resize(header->RunBytes(RunMask::Both(RunKind::kMeta)));
+         b->set_payload_bytes(payload->size());
+       }},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.says);
+    v1::PutBlock block = api.Block("c", 128);
+    block.set_record_header(packed.found.record_header());
+    block.set_runs(packed.found.runs());
+    block.set_payload_bytes(packed.payload.size());
+    std::string payload = packed.payload;
+    c.change(&block, &payload);
+    v1::PutResponse answer = api.Put(block, payload);
+    EXPECT_EQ(answer.outcome(), v1::PUT_OUTCOME_FAILED);
+    EXPECT_THAT(answer.status().message(), testing::HasSubstr(c.says));
+  }
+  EXPECT_EQ(api.Get(api.GetRequestOf({"c"}))[0].status.code(), absl::StatusCode::kNotFound);
+}
 
 TEST(ServicePacked, RunsThatTheCodingDoesNotHaveAreRefused) {
   ServiceHarness harness;

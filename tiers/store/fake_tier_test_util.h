@@ -27,7 +27,7 @@ struct FakeTierOptions {
   Executor* completions = nullptr;  // Null: completions run inside the call.
 };
 
-class FakeTier final : public Tier {
+class FakeTier : public Tier {
  public:
   explicit FakeTier(FakeTierOptions options)
       : Tier(options.name), options_(std::move(options)), books_(std::make_shared<Books>()) {}

@@ -94,10 +94,10 @@ struct PutSpec {
   // FailedPrecondition where no tier can reach such memory now and store the values as they are.
   bool from_device = false;
   // Null: values as they are fill the put. Else its runs are those of a record that was coded elsewhere, and this is
-  // the header, which CheckHeader has passed: of the namespace's shape and values and this spec's first token,
-  // `encoded` naming the runs. Whatever its identity, parent and expiry, the block has those of this spec. CommitPut
-  // verifies the runs by its checks (DataLoss) and makes them anew. Refused by BeginPut, FailedPrecondition: below the
-  // namespace's floor or past its error limit, and an artifact that is not here.
+  // the header: of the namespace's shape and values and this spec's shard and first token, `encoded` naming the runs.
+  // Whatever its identity, parent and expiry, the block has those of this spec. BeginPut refuses what CheckRecord does
+  // (InvalidArgument), and what is below the namespace's floor, past its error limit, or coded with an artifact that is
+  // not here (FailedPrecondition). CommitPut verifies the runs by the header's checks (DataLoss) and makes them anew.
   std::shared_ptr<const RecordHeader> packed = nullptr;
   // Puts that wait for room get it by turns, lowest first. Those of one call have the same one, so that a call that has
   // begun some of its puts is not kept from the rest by what came later, which waits for the room that they hold.

@@ -354,13 +354,17 @@ class StoreImpl final : public Store, public PolicyView {
                   std::unique_ptr<Draft> filled, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);
   void MakeDurable(const EntryName& name, uint64_t generation, PutResult result,
                    absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);
+  // What of a packed record is for no lock: the header in itself, and its artifacts.
+  absl::Status CheckPackedRecord(const RecordHeader& header) const;
   absl::Status CheckPackedLocked(const PutSpec& spec) const;
   // What a put will be served as, where nothing codes it anew.
   ClassPair OfferedLocked(const PutSpec& spec) const;
-  // Whether BeginPut would take room for it.
-  bool WantsPlaceLocked(const PutSpec& spec) const;
   absl::StatusOr<EncodePlan> PlanPut(const PutSpec& spec, const Identity& identity, const NamespaceFacts& facts) const;
   void WithdrawPutLocked(const EntryName& name);
+
+  // --- store_room.cc
+  // Whether BeginPut would take room for it.
+  bool WantsPlaceLocked(const PutSpec& spec) const;
   // Tries the puts that wait for room, in order, on the executor: never inside the call that made the room.
   void ScheduleRoomWaitersLocked();
   void ServeRoomWaiters();

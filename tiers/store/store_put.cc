@@ -80,8 +80,6 @@ absl::Status StoreImpl::CheckPackedLocked(const PutSpec& spec) const {
         "this namespace, whose values are {}",
         header.shape.tokens, DTypeName(header.dtype), spec.tokens, DTypeName(ns.facts.dtype));
   }
-  absl::Status whole = CheckRecord(header);
-  if (!whole.ok()) return InvalidArgument("a packed record: {}", Message(whole));
   if (header.identity.shard != spec.address.shard) {
     return InvalidArgument("shard = {}; the packed record is of shard {}, whose heads it was coded for",
                            spec.address.shard, header.identity.shard);
@@ -98,11 +96,27 @@ absl::Status StoreImpl::CheckPackedLocked(const PutSpec& spec) const {
       return FailedPrecondition("{} of a packed record is {}; the namespace's floor is {}", name,
                                 PrecisionClassName(has), PrecisionClassName(floor));
     }
-    const PartCoding& coding = header.CodingOf(part);
-    FIRN_ASSIGN_OR_RETURN(auto artifact, ArtifactFor(coding, EncodeSpec{}, artifacts_));
-    FIRN_RETURN_IF_ERROR(CheckArtifactFor(coding, header.shape.part(part), spec.address.shard, std::move(artifact)));
   }
   return CheckPackedErrors(header, ns.plan.max_relative_error);
+}
+
+absl::Status StoreImpl::CheckPackedRecord(const RecordHeader& header) const {
+  absl::Status whole = CheckRecord(header);
+  if (!whole.ok()) return InvalidArgument("a packed record: {}", Message(whole));
+  for (Part part : kParts) {
+    if (header.shape.part(part).width == 0) continue;
+    const PartCoding& coding = header.CodingOf(part);
+    FIRN_ASSIGN_OR_RETURN(auto artifact, ArtifactFor(coding, EncodeSpec{}, artifacts_));
+    FIRN_RETURN_IF_ERROR(CheckArtifactFor(coding, header.shape.part(part), header.identity.shard, std::move(artifact)));
+  }
+  return absl::OkStatus();
+}
+
+ClassPair StoreImpl::OfferedLocked(const PutSpec& spec) const {
+  const NamespaceFacts& facts = namespaces_[spec.address.ns].facts;
+  ClassPair offered = SourceClass(facts.dtype, facts.Shape(spec.tokens));
+  if (spec.packed != nullptr) offered = Coarser(offered, ClassOf(*spec.packed, spec.packed->encoded));
+  return offered;
 }
 
 absl::StatusOr<EncodePlan> StoreImpl::PlanPut(const PutSpec& spec, const Identity& identity,
@@ -149,6 +163,7 @@ void StoreImpl::EnsureDurable(const BlockAddress& address, absl::AnyInvocable<vo
 
 absl::StatusOr<std::unique_ptr<InFlightPut>> StoreImpl::BeginPut(const PutSpec& spec) {
   FIRN_RETURN_IF_ERROR(CheckImportance("token_importance", spec.token_importance, spec.tokens));
+  if (spec.packed != nullptr) FIRN_RETURN_IF_ERROR(CheckPackedRecord(*spec.packed));
   EntryName name{spec.address.ns, spec.address.shard, spec.address.key};
   EncodePlan plan;
   bool refines = false;
@@ -245,129 +260,6 @@ absl::Status StoreImpl::TakeEntryRoom(InFlightPutImpl* put) {
   return refused;
 }
 
-void StoreImpl::BeginPutWhenRoom(const PutSpec& spec, int64_t deadline_ns,
-                                 absl::AnyInvocable<void(absl::StatusOr<std::unique_ptr<InFlightPut>>)> done) {
-  RoomWaiter waiter{spec, 0, deadline_ns, std::move(done)};
-  if (waiter.spec.turn == 0) waiter.spec.turn = NewTurn();
-  const uint64_t turn = waiter.spec.turn;
-  bool others_first = false;
-  {
-    std::lock_guard lock(mu_);
-    others_first = (!room_waiters_.empty() && room_waiters_.front().spec.turn < turn) ||
-                   (served_turn_ != 0 && served_turn_ < turn);
-    // What is there, or is refused whatever the room, need not wait to hear so.
-    if (others_first) others_first = WantsPlaceLocked(waiter.spec);
-  }
-  if (!others_first) {
-    auto put = BeginPut(waiter.spec);
-    if (put.status().code() != absl::StatusCode::kResourceExhausted) return waiter.done(std::move(put));
-    if (deadline_ns != 0 && options_.clock->NowNs() >= deadline_ns) return waiter.done(std::move(put));
-    std::unique_lock lock(mu_);
-    const bool own = HoldsAllLocked(turn);
-    lock.unlock();
-    if (own) return waiter.done(std::move(put));
-  }
-  {
-    std::lock_guard lock(mu_);
-    absl::Status checked = CheckPutLocked(spec);
-    if (!checked.ok()) {
-      options_.executor->Post([checked, done = std::move(waiter.done)]() mutable { done(checked); });
-      return;
-    }
-    const NamespaceFacts& facts = namespaces_[spec.address.ns].facts;
-    waiter.bytes = spec.packed != nullptr ? spec.packed->RunBytes(spec.packed->encoded)
-                                          : facts.Shape(spec.tokens).values() * DTypeBytes(facts.dtype);
-    WaitForRoomLocked(std::move(waiter), false);
-    ScheduleRoomWaitersLocked();  // For what came since it was tried.
-  }
-  Pump();
-}
-
-bool StoreImpl::WantsPlaceLocked(const PutSpec& spec) const {
-  if (!CheckPutLocked(spec).ok() || (spec.packed != nullptr && !CheckPackedLocked(spec).ok())) return false;
-  EntryId existing = table_.Find({spec.address.ns, spec.address.shard, spec.address.key});
-  if (existing == kNoEntry || ExpiredLocked(table_.entry(existing))) return true;
-  return !ServesLocked(existing, OfferedLocked(spec));
-}
-
-ClassPair StoreImpl::OfferedLocked(const PutSpec& spec) const {
-  const NamespaceFacts& facts = namespaces_[spec.address.ns].facts;
-  ClassPair offered = SourceClass(facts.dtype, facts.Shape(spec.tokens));
-  if (spec.packed != nullptr) offered = Coarser(offered, ClassOf(*spec.packed, spec.packed->encoded));
-  return offered;
-}
-
-bool StoreImpl::HoldsAllLocked(uint64_t turn) const {
-  if (puts_.empty()) return false;
-  uint64_t drafts = 0, used = 0;
-  for (const TierConfig& tier : options_.tiers) {
-    if (!tier.tier->available()) continue;
-    TierUsage usage = tier.tier->Usage();
-    drafts = usage.draft_bytes, used = usage.used_bytes;
-    break;
-  }
-  if (used > drafts) return false;  // Demotion may make room.
-  for (const auto& [name, put] : puts_) {
-    if (put.turn != turn) return false;
-  }
-  return true;
-}
-
-void StoreImpl::WaitForRoomLocked(RoomWaiter waiter, bool before_its_equals) {
-  auto at = std::find_if(room_waiters_.begin(), room_waiters_.end(), [&](const RoomWaiter& other) {
-    return other.spec.turn > waiter.spec.turn || (before_its_equals && other.spec.turn == waiter.spec.turn);
-  });
-  room_waiters_.insert(at, std::move(waiter));
-}
-
-void StoreImpl::RefuseLateWaitersLocked() {
-  const int64_t now_ns = options_.clock->NowNs();
-  // The first is tried once more before it hears no.
-  for (auto it = room_waiters_.begin(); it != room_waiters_.end();) {
-    if (it == room_waiters_.begin() || it->deadline_ns == 0 || now_ns < it->deadline_ns) {
-      ++it;
-      continue;
-    }
-    options_.executor->Post([done = std::move(it->done)]() mutable {
-      done(absl::StatusOr<std::unique_ptr<InFlightPut>>(
-          ResourceExhausted("no room in the time given: others have waited longer")));
-    });
-    it = room_waiters_.erase(it);
-  }
-}
-
-void StoreImpl::ServeRoomWaiters() {
-  std::vector<Task> commits;
-  {
-    std::lock_guard lock(mu_);
-    commits = std::exchange(commit_waiters_, {});
-    RefuseLateWaitersLocked();
-  }
-  for (Task& commit : commits) commit();  // Filled already, so they go before puts that have not begun.
-  ServeWaitingMoves();
-  for (;;) {
-    RoomWaiter waiter;
-    {
-      std::lock_guard lock(mu_);
-      if (room_waiters_.empty()) return;
-      waiter = std::move(room_waiters_.front());
-      room_waiters_.pop_front();
-      served_turn_ = waiter.spec.turn;
-    }
-    auto put = BeginPut(waiter.spec);
-    bool late = waiter.deadline_ns != 0 && options_.clock->NowNs() >= waiter.deadline_ns;
-    bool waits = put.status().code() == absl::StatusCode::kResourceExhausted && !late;
-    {
-      std::lock_guard lock(mu_);
-      served_turn_ = 0;
-      waits = waits && !stopping_ && !HoldsAllLocked(waiter.spec.turn);
-      if (waits) WaitForRoomLocked(std::move(waiter), true);
-    }
-    if (waits) return;
-    options_.executor->Post([put = std::move(put), done = std::move(waiter.done)]() mutable { done(std::move(put)); });
-  }
-}
-
 void StoreImpl::WithdrawPutLocked(const EntryName& name) {
   auto it = puts_.find(name);
   FIRN_CHECK(it != puts_.end());
@@ -380,23 +272,6 @@ void StoreImpl::AbortPut(const EntryName& name) {
   WithdrawPutLocked(name);
   ++totals_.puts_aborted;
   ScheduleRoomWaitersLocked();
-}
-
-void StoreImpl::ScheduleRoomWaitersLocked() {
-  if (room_service_posted_) {
-    room_service_again_ = true;  // What is being tried is in no list, and may have been refused already.
-    return;
-  }
-  bool anybody = !room_waiters_.empty() || !commit_waiters_.empty() ||
-                 std::any_of(tiers_.begin(), tiers_.end(), [](const auto& t) { return !t.waiting_moves.empty(); });
-  if (!anybody) return;
-  room_service_posted_ = true;
-  options_.executor->Post([this] {
-    ServeRoomWaiters();
-    std::lock_guard lock(mu_);
-    room_service_posted_ = false;
-    if (std::exchange(room_service_again_, false)) ScheduleRoomWaitersLocked();
-  });
 }
 
 void StoreImpl::CommitPut(std::unique_ptr<InFlightPut> put, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) {
