@@ -27,6 +27,7 @@ void GpuTier::Import(Draft* draft, const RecordHeader& planned, const DeviceRows
               done = std::move(done)](absl::StatusOr<std::vector<uint8_t>> answer) mutable {
                executor->Post([record = std::move(record), plan = std::move(plan), answer = std::move(answer),
                                done = std::move(done)]() mutable {
+                 record = nullptr;  // Whoever hears of it may want the room at once.
                  if (!answer.ok()) return done(answer.status());
                  auto sealed = ParseHeader(*answer, nullptr);
                  if (!sealed.ok()) return done(sealed.status());

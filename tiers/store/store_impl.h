@@ -348,7 +348,9 @@ class StoreImpl final : public Store, public PolicyView {
   void EnterElsewhere(std::shared_ptr<class InFlightPutImpl> put, std::unique_ptr<Draft> draft,
                       std::shared_ptr<const RecordHeader> header,
                       absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);
-  void FailPut(absl::Status status, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);
+  // Gives back what the put holds before it answers: whoever hears of it may want the room at once.
+  void FailPut(std::shared_ptr<class InFlightPutImpl>&& put, absl::Status status,
+               absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);
   // `filled`: what the copy was made from, where its tier gave that back.
   void PublishPut(std::shared_ptr<class InFlightPutImpl> put, std::shared_ptr<const RecordHeader> header, CopyPtr copy,
                   std::unique_ptr<Draft> filled, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done);

@@ -289,18 +289,20 @@ void StoreImpl::CommitPut(std::unique_ptr<InFlightPut> put, absl::AnyInvocable<v
     }
     if (imported != nullptr) {
       if (imported->identity != put->plan().header.identity) {
-        return FailPut(Aborted("block {} left while a finer form of it was being put", put->name().key.Hex()),
+        return FailPut(std::move(put),
+                       Aborted("block {} left while a finer form of it was being put", put->name().key.Hex()),
                        std::move(done));
       }
       std::unique_ptr<Draft> draft = std::move(put->draft());
       return CommitEntry(std::move(put), std::move(draft), std::move(imported), true, std::move(done));
     }
     if (put->spec().from_device) {
-      return FailPut(FailedPrecondition("the put has not been filled from device memory"), std::move(done));
+      return FailPut(std::move(put), FailedPrecondition("the put has not been filled from device memory"),
+                     std::move(done));
     }
     auto header = std::make_shared<RecordHeader>(put->plan().header);
     absl::Status sealed = put->Seal(header.get());
-    if (!sealed.ok()) return FailPut(std::move(sealed), std::move(done));
+    if (!sealed.ok()) return FailPut(std::move(put), std::move(sealed), std::move(done));
     if (put->draft() == nullptr) {
       return EncodeForEntry(std::move(put), std::move(header), options_.clock->NowNs() + kRoomPatienceNs,
                             std::move(done));
@@ -335,7 +337,7 @@ void StoreImpl::EncodeForEntry(std::shared_ptr<InFlightPutImpl> put, std::shared
         });
       }
     }
-    if (!waits) return FailPut(draft.status(), std::move(done));
+    if (!waits) return FailPut(std::move(put), draft.status(), std::move(done));
     return Pump();
   }
   if (absl::IsUnavailable(draft.status())) {
@@ -345,7 +347,7 @@ void StoreImpl::EncodeForEntry(std::shared_ptr<InFlightPutImpl> put, std::shared
       return EncodeForEntry(std::move(put), std::move(header), retry_until_ns, std::move(done));
     }
   }
-  if (!draft.ok()) return FailPut(draft.status(), std::move(done));
+  if (!draft.ok()) return FailPut(std::move(put), draft.status(), std::move(done));
   CommitEntry(std::move(put), *std::move(draft), std::move(encoded), false, std::move(done));
 }
 
@@ -363,11 +365,11 @@ void StoreImpl::CommitRenewed(std::shared_ptr<InFlightPutImpl> put, std::shared_
             [this, hot, put, header, copy, done = std::move(done)](absl::StatusOr<EncodedBlock> old) mutable {
               hot->Forget(copy, header->identity);
               copy.reset();
-              if (!old.ok()) return FailPut(old.status(), std::move(done));
+              if (!old.ok()) return FailPut(std::move(put), old.status(), std::move(done));
               auto renewed = std::make_shared<RecordHeader>(*header);
               renewed->identity = put->plan().header.identity;
               auto draft = hot->Reserve(LayoutOf(*renewed));
-              if (!draft.ok()) return FailPut(draft.status(), std::move(done));
+              if (!draft.ok()) return FailPut(std::move(put), draft.status(), std::move(done));
               std::array<RunBytes, kRunIds> runs;
               for (uint32_t run = 0; run < kRunIds; ++run) {
                 CopyScattered(old->runs[run], (*draft)->runs()[run]);
@@ -379,7 +381,9 @@ void StoreImpl::CommitRenewed(std::shared_ptr<InFlightPutImpl> put, std::shared_
             });
 }
 
-void StoreImpl::FailPut(absl::Status status, absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) {
+void StoreImpl::FailPut(std::shared_ptr<InFlightPutImpl>&& put, absl::Status status,
+                        absl::AnyInvocable<void(absl::StatusOr<PutResult>)> done) {
+  put.reset();
   {
     std::lock_guard lock(mu_);
     ++totals_.puts_failed;
@@ -399,7 +403,7 @@ void StoreImpl::CommitEntry(std::shared_ptr<InFlightPutImpl> put, std::unique_pt
         if (copy.ok()) {
           return PublishPut(std::move(put), std::move(header), *std::move(copy), std::move(*returned), std::move(done));
         }
-        if (*returned == nullptr) return FailPut(copy.status(), std::move(done));
+        if (*returned == nullptr) return FailPut(std::move(put), copy.status(), std::move(done));
         EnterElsewhere(std::move(put), std::move(*returned), std::move(header), std::move(done));
       });
 }
@@ -410,6 +414,7 @@ void StoreImpl::EnterElsewhere(std::shared_ptr<InFlightPutImpl> put, std::unique
   auto tier = EntryTier(draft->layout().TotalBytes(), put->tier() + size_t{1});
   if (!tier.has_value()) {
     return FailPut(
+        std::move(put),
         Unavailable("tier \"{}\" went away, and none behind it takes the block", options_.tiers[put->tier()].name),
         std::move(done));
   }
@@ -420,7 +425,7 @@ void StoreImpl::EnterElsewhere(std::shared_ptr<InFlightPutImpl> put, std::unique
     draft = nullptr;
     *source = put->plan().header;
     absl::Status sealed = put->Seal(source.get());
-    if (!sealed.ok()) return FailPut(std::move(sealed), std::move(done));
+    if (!sealed.ok()) return FailPut(std::move(put), std::move(sealed), std::move(done));
   } else {
     put->Hold(std::move(draft));
   }
@@ -494,7 +499,8 @@ void StoreImpl::PublishPut(std::shared_ptr<InFlightPutImpl> put, std::shared_ptr
   }
   filled = nullptr;
   if (gone) {
-    return FailPut(Unavailable("tier \"{}\" went away with block {}", options_.tiers[put->tier()].name, name.key.Hex()),
+    return FailPut(std::move(put),
+                   Unavailable("tier \"{}\" went away with block {}", options_.tiers[put->tier()].name, name.key.Hex()),
                    std::move(done));
   }
   if (renewed) return CommitRenewed(std::move(put), std::move(header), std::move(copy), std::move(done));

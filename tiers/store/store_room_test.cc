@@ -129,10 +129,11 @@ class GivingTier final : public FakeTier {
 
 TEST(StoreRoom, RoomThatComesWhileTheOnlyWaiterIsTriedIsSeen) {
   std::function<void()> once;
-  StoreHarness h({.hot_bytes = 2 * kTestBlockBytes, .make_tier = [&](const std::string& name, uint64_t bytes, bool persistent) {
-                    return std::make_unique<GivingTier>(
-                        FakeTierOptions{.name = name, .capacity_bytes = bytes, .persistent = persistent}, &once);
-                  }});
+  StoreHarness h(
+      {.hot_bytes = 2 * kTestBlockBytes, .make_tier = [&](const std::string& name, uint64_t bytes, bool persistent) {
+         return std::make_unique<GivingTier>(
+             FakeTierOptions{.name = name, .capacity_bytes = bytes, .persistent = persistent}, &once);
+       }});
   std::vector<std::unique_ptr<InFlightPut>> held;
   for (uint64_t key : {1, 2}) held.push_back(*h.store->BeginPut(h.Spec(key)));
   bool got = false;
